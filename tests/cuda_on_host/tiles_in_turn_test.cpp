@@ -23,6 +23,7 @@ template <class T>
 struct arrays {
   extents shape;
   scanrec::strides strides;
+  std::int64_t first = 0;  // element of a sequence
   std::vector<T> gate, input, state, grad, gate_grad, input_grad, initial, final_state,
       initial_grad;
 
@@ -42,7 +43,7 @@ struct arrays {
     initial.assign(static_cast<std::size_t>(s.batch * s.channel), T(3));
     final_state = initial_grad = initial;
   }
-  sequence_view<T> view(std::vector<T>& v) { return {v.data(), shape, strides}; }
+  sequence_view<T> view(std::vector<T>& v) { return {v.data() + first, shape, strides}; }
   T& at(std::vector<T>& v, std::int64_t b, std::int64_t t, std::int64_t c) {
     return v[static_cast<std::size_t>(b * strides.batch + t * strides.time + c * strides.channel)];
   }
@@ -74,13 +75,14 @@ bool operator==(const arrays<T>& x, const arrays<T>& y) {
          same(x.initial_grad, y.initial_grad);
 }
 
-/// Runs look_back in tiles of few steps, and the loop.
+/// Runs look_back and the loop. Segments of two steps make small tiles; those of all steps (0) pass
+/// through shared memory in rows, if their arrays are contiguous along time.
 template <class T>
-void check(arrays<T> given, direction order) {
+void check(arrays<T> given, direction order, int segment_steps = 2) {
   arrays<T> wanted = given;
   wanted.run(sequential{}, order);
   stream s;
-  cuda::look_back on{.stream = &s, .segment_steps = 2};
+  cuda::look_back on{.stream = &s, .segment_steps = segment_steps};
   auto posed =
       linear_scan_problem(given.view(given.gate), given.view(given.input), given.view(given.state));
   const cuda::launch_plan plan = describe(on, posed);
@@ -119,6 +121,29 @@ TEST_CASE("tiles that a block takes in turn are exact",
   for (const std::int64_t steps : {255, 256, 257, 600})
     check(arrays<std::uint32_t>(along(steps), time_contiguous(along(steps))), direction::forward);
   check_all<float>(50);
+}
+
+/// Moves an array so many elements from an address that pieces of 16 bytes are aligned to.
+template <class T>
+arrays<T> moved(arrays<T> given, std::int64_t by) {
+  given.first = by;
+  for (auto* all :
+       {&given.gate, &given.input, &given.grad, &given.state, &given.gate_grad, &given.input_grad})
+    all->insert(all->begin(), static_cast<std::size_t>(by), T(7));
+  return given;
+}
+
+// Tiles have 2048 steps of doubles forward, and half as many in the adjoint.
+TEST_CASE("whole tiles in turn pass through shared memory in rows",
+          "[exact][cuda_look_back][forward][vjp][order][tails][strides]") {
+  const auto given = [](std::int64_t steps) {
+    const extents shape{.batch = 2, .time = steps, .channel = 256};
+    return arrays<double>(shape, time_contiguous(shape));
+  };
+  check(given(4100), direction::forward, 0);
+  check(given(4100), direction::reverse, 0);
+  check(moved(given(2048), 1), direction::forward, 0);
+  check(given(2049), direction::reverse, 0);
 }
 
 TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences many",
@@ -160,6 +185,12 @@ TEST_CASE("infinities in one channel of tiles in turn stay in it, as in the loop
   }
   check(a, direction::forward);
   check(a, direction::reverse);
+
+  const extents shape{.batch = 2, .time = 2048, .channel = 256};
+  arrays<double> in_rows(shape, time_contiguous(shape));
+  in_rows.at(in_rows.input, 0, 300, 7) = infinity;
+  in_rows.at(in_rows.grad, 1, 3, 9) = -infinity;
+  check(in_rows, direction::forward, 0);
 }
 
 }  // namespace

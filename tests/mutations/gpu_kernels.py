@@ -250,6 +250,35 @@ MUTATIONS = (
         BARRIER + "      stage.store",
         "results are copied to memory before all threads have written them",
     ),
+    # Rows of whole tiles.
+    mutation(
+        "whole_rows.cuh",
+        "(Beside < 0) == falls ? 0",
+        "(Beside < 0) != falls ? 0",
+        "takes the step beside a row from its other end",
+        test="cuda_tiles_in_turn_test",
+    ),
+    mutation(
+        "whole_rows.cuh",
+        "return SegmentSteps - 1 - i;",
+        "return i;",
+        "takes a row in the wrong order where time runs backwards",
+        test="cuda_tiles_in_turn_test",
+    ),
+    mutation(
+        "whole_rows.cuh",
+        "corner % sizeof(piece) == 0 &&",
+        "",
+        "copies in pieces of 16 bytes from addresses that are not aligned to them",
+        test="cuda_tiles_in_turn_test",
+    ),
+    mutation(
+        "walk_tiles.cuh",
+        "if (in_rows(tile)) device::wait_for_copies();",
+        "",
+        "takes rows that may still be on their way",
+        test="cuda_tiles_in_turn_test",
+    ),
     # Messages.
     mutation(
         "messages.cuh",

@@ -2,6 +2,7 @@
 // Time split over blocks, in a single pass, for few long sequences.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <scanrec/detail/cuda/device.cuh>
@@ -59,6 +60,10 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
+    detail::whole_rows<R, kernel::segment_steps> rows;
+    if constexpr (!by_ticket && !scanrec::detail::recomputes<R>)
+      rows = {r, plan.cutting, detail::most_shared_bytes - kernel::staged - terms};
+    const std::int64_t staged = std::max(stage.which.bytes, rows.bytes);
     const kernel body{r,
                       detail::operator_copy<R>(r),
                       plan.cutting,
@@ -66,7 +71,8 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
                       reinterpret_cast<device::word*>(memory + plan.first_message),
                       {turns},
                       stage,
-                      {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
+                      rows,
+                      {plan.sums_by_column, kernel::staged + staged + states},
                       terms};
     detail::check_shared_bytes(body.shared_bytes());
     if (by_ticket && on.workspace.content == workspace_content::unknown)

@@ -24,6 +24,7 @@
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
 #include <scanrec/detail/cuda/tiles_before.cuh>
+#include <scanrec/detail/cuda/whole_rows.cuh>
 #include <scanrec/detail/maps/element_maps.hpp>
 #include <scanrec/detail/recurrence/steps.hpp>
 
@@ -65,13 +66,14 @@ struct walk_tiles {
   device::word* messages = nullptr;
   sum_turns<R> turns{};
   tile_stage<R, segment_steps> stage;
+  whole_rows<R, segment_steps> rows;
   column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
   // First bytes of the parts of shared memory: the drawn tile; maps of warps; results of
   // compose_segments; the state before the tile in every channel; a flag for each nonfinite
   // channel; kinds of the received messages, later reused for flags of nonfinite threads; received
-  // maps and states; sums; staged arrays; recomputed states; terms of sums.
+  // states; sums; received maps; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -82,14 +84,17 @@ struct walk_tiles {
                                     incoming + aligned(device::warp_size * sizeof(carry)),
                                 kinds =
                                     nonfinite_columns + aligned(device::warp_size * sizeof(int)),
-                                seen_maps = kinds + aligned(threads * sizeof(seen)),
-                                seen_states = seen_maps + aligned(threads * sizeof(map)),
+                                seen_states = kinds + aligned(threads * sizeof(seen)),
                                 sum_places = seen_states + aligned(threads * sizeof(carry));
   using thread_sums_of_carry =
       thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type,
                   Assume != recurrence::assume::plain>;
-  static constexpr std::int64_t staged =
-      sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
+  // Tiles in turn receive no maps.
+  static constexpr std::int64_t seen_maps = sum_places + aligned(static_cast<std::size_t>(
+                                                             thread_sums_of_carry::shared_bytes)),
+                                staged = seen_maps + (Order == tile_order::in_turn
+                                                          ? 0
+                                                          : aligned(threads * sizeof(map)));
   static_assert(staged <= bytes_of_maps(sizeof(map), sizeof(carry)));
   using states = tile_states<R>;
   [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
@@ -101,7 +106,10 @@ struct walk_tiles {
       const device::shared_array<drawn_tile> head(0);
       if (device::thread_index() == 0)
         head.store(0, tile_of(cutting, 0, static_cast<std::uint32_t>(device::block_index())));
+      device::synchronise_block();
+      if (in_rows(0)) begin_rows(place_in(cutting, head.load(0)));
       for (std::uint32_t tile = 0; tile < cutting.tiles; ++tile) {
+        if (in_rows(tile)) device::wait_for_copies();
         device::synchronise_block();  // shared memory is used again
         drawn_tile own = head.load(0);
         own.tile = tile;
@@ -120,10 +128,16 @@ struct walk_tiles {
     typename tiles_before<R>::received early;
     if constexpr (Order == tile_order::by_ticket)
       if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
-    stage.load(at_row(at), cutting, at, staged);
+    if (!in_rows(at.tile)) stage.load(at_row(at), cutting, at, staged);
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
     compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
+    // Now all threads have their steps in registers, and those of the next tile may come.
+    if (in_rows(at.tile + 1)) {
+      drawn_tile own = device::shared_array<drawn_tile>(0).load(0);
+      own.tile = static_cast<std::uint32_t>(at.tile) + 1;
+      begin_rows(place_in(cutting, own));
+    }
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
     const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
@@ -159,7 +173,11 @@ struct walk_tiles {
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
     walk_segment(at, now, nonfinite, unknown);
-    if (stage.which.writes != 0) {
+    if (in_rows(at.tile)) {
+      device::synchronise_block();
+      if (device::shared_array<int>(nonfinite_columns).load(0) == 0)
+        rows.store(at_row(at), cutting, at, staged);
+    } else if (stage.which.writes != 0) {
       const device::shared_array<int> is_nonfinite(nonfinite_columns);
       device::synchronise_block();
       stage.store(at_row(at), cutting, at, staged,
@@ -167,6 +185,13 @@ struct walk_tiles {
     }
     turns.end(recurrence, cutting, at);
     columns.gather(recurrence, cutting, at);
+  }
+  // Whether a tile passes through shared memory in whole rows.
+  SCANREC_DEVICE bool in_rows(std::int64_t tile) const {
+    return Order == tile_order::in_turn && rows.have(cutting, tile);
+  }
+  SCANREC_DEVICE void begin_rows(const tile_place& at) const {
+    if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), cutting, at, staged);
   }
   // Passes the state after a tile on: to the block of the next tile, or to the same thread.
   SCANREC_DEVICE void pass(const tile_place& at, const carry& x) const {
@@ -208,14 +233,28 @@ struct walk_tiles {
     R here = at_lane(at);
     const bool whole =
         at.count == segment_steps && !at_edge(at.first) && !at_edge(at.first + segment_steps - 1);
+    if constexpr (Order == tile_order::in_turn)
+      if (in_rows(at.tile)) {
+        if (whole) {
+          typename whole_rows<R, segment_steps>::registers values;
+          rows.take(here, staged, values);
+          return load_whole<true>(here, at, algebra, now, own);
+        }
+        return load_checked(here, at, algebra, now, own);
+      }
     if constexpr (Assume == recurrence::assume::plain)
       if (whole && stage.which.all_reads) {
         stage.template redirect_reads<true>(here, cutting, at, staged);
-        return load_whole(here, at, algebra, now, own);
+        return load_whole<false>(here, at, algebra, now, own);
       }
     stage.redirect_reads(here, cutting, at, staged);
     states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
-    if (whole) return load_whole(here, at, algebra, now, own);
+    if (whole) return load_whole<false>(here, at, algebra, now, own);
+    load_checked(here, at, algebra, now, own);
+  }
+  template <class Algebra>
+  SCANREC_DEVICE void load_checked(const R& here, const tile_place& at, const Algebra& algebra,
+                                   step* now, map& own) const {
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -228,16 +267,16 @@ struct walk_tiles {
       }
   }
   // A whole segment within the sequence loads all its steps before it uses any.
-  template <class Algebra>
+  template <bool InRegisters, class Algebra>
   SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_place& at,
                                                        const Algebra& algebra, step* now,
                                                        map& own) {
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
-      now[k] = here.template load<scalar>(inner_place_of(at, k));
+      now[k] = here.template load<scalar>(inner_place_of<InRegisters>(at, k));
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k) {
-      const map m = maps::widened(here.map(inner_place_of(at, k), now[k]));
+      const map m = maps::widened(here.map(inner_place_of<InRegisters>(at, k), now[k]));
       own = k == 0 ? m : algebra.compose(own, m);
     }
   }
@@ -246,8 +285,10 @@ struct walk_tiles {
     return (scanrec::detail::halo_of<R> > 0 && time == cutting.steps - 1) ||
            (scanrec::detail::halo_of<R> < 0 && time == 0);
   }
+  // Step k of a thread, whose steps are in their arrays or in registers.
+  template <bool InRegisters = false>
   SCANREC_DEVICE static inner_place inner_place_of(const tile_place& at, int k) {
-    return {at.first + k, at.c, at.first + k};
+    return {at.first + k, at.c, InRegisters ? k : at.first + k};
   }
   SCANREC_DEVICE static place place_of(const tile_place& at, std::int64_t time) {
     return {time, at.c, time};
@@ -267,6 +308,7 @@ struct walk_tiles {
     verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
     device::synchronise_block();
     bool any = false;
+    SCANREC_KEEP_LOOP
     for (int s = 0; s < cutting.segments(); ++s)
       any = any || verdict.load(s * cutting.width + at.column) == seen::state;
     return any;
@@ -290,7 +332,7 @@ struct walk_tiles {
       const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
       count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
       states::redirect(here, cutting, at, count, staged + stage.which.bytes);
-    } else if (!takes_staged(at)) {
+    } else if (!in_rows(at.tile) && !takes_staged(at)) {
       stage.redirect_writes(here, at, staged);
     }
     columns.redirect(here, cutting, at, count);
@@ -315,10 +357,21 @@ struct walk_tiles {
           const map before = device::shared_array<map>(composed_maps).load(device::thread_index());
           x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
         }
-        const auto take = [&](const R& r, int k) SCANREC_LAMBDA {
-          x = scanrec::detail::take_step(r, inner_place_of(at, k), now[k], x, running);
+        const auto take_at = [&](const R& r, const inner_place& p, int k) SCANREC_LAMBDA {
+          x = scanrec::detail::take_step(r, p, now[k], x, running);
         };
-        if (takes_staged(at)) {
+        const auto take = [&](const R& r, int k)
+                              SCANREC_LAMBDA { take_at(r, inner_place_of(at, k), k); };
+        if (in_rows(at.tile)) {
+          if constexpr (Order == tile_order::in_turn) {
+            typename whole_rows<R, segment_steps>::registers results;
+            R there = here;
+            rows.aim(there, results);
+            SCANREC_UNROLL
+            for (int k = 0; k < segment_steps; ++k) take_at(there, inner_place_of<true>(at, k), k);
+            rows.put(there, staged, results);
+          }
+        } else if (takes_staged(at)) {
           R there = here;
           stage.template redirect_writes<true>(there, at, staged);
           SCANREC_UNROLL

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whole tiles of one sequence whose arrays are all contiguous along time. They pass through shared
+// memory in pieces of 16 bytes, and the next tile of a block is loaded while it computes one.
+//
+// Every thread has a row in each array: its steps, in the order of memory. Where time runs
+// backwards in memory, it does so in a row, too.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/recurrence/arrays.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+template <class R, int SegmentSteps>
+class whole_rows {
+  struct alignas(16) piece {
+    std::uint32_t words[4];
+  };
+  static constexpr int sequences = scanrec::detail::sequences_of<R>;
+
+ public:
+  bool falls = false;            // whether time runs backwards in memory
+  bool in_pieces = true;         // whether all arrays are aligned to pieces
+  std::int64_t bytes = 0;        // of shared memory; 0: no tile has rows
+  std::int64_t output_byte = 0;  // where the rows of outputs begin
+
+  whole_rows() = default;
+  /// On the host, for a recurrence whose arrays are plain; `room` in bytes of shared memory.
+  whole_rows(const R& r, const tile_cutting& cutting, std::int64_t room) {
+    int rising = 0, falling = 0, others = 0;
+    bool in_elements = true;  // whether all elements can be copied one by one
+    std::int64_t needed = edge_bytes;
+    const auto count = [&](const auto& field) {
+      using S = stored<decltype(field)>;
+      const strides& by = field.strides;
+      if constexpr (has_rows<S>) {
+        needed += bytes_of<S>;
+        in_elements = in_elements && device::copied_ahead<S>;
+        (!field.data ? others : by.time == 1 ? rising : by.time == -1 ? falling : others) += 1;
+        // Where time runs backwards, the first element in memory is the last one of a piece.
+        const auto corner =
+            reinterpret_cast<std::uintptr_t>(by.time < 0 ? field.data + 1 : field.data);
+        in_pieces = in_pieces && corner % sizeof(piece) == 0 &&
+                    (by.batch | by.channel | by.group) % in_piece<S> == 0;
+      } else if (field.data) {
+        ++others;
+      }
+    };
+    scanrec::detail::for_reads(r, count);
+    output_byte = needed;
+    scanrec::detail::for_writes(r, count);
+    falls = falling > 0;
+    if (cutting.width == 1 && cutting.segment_steps == SegmentSteps && others == 0 &&
+        (rising == 0 || falling == 0) && (in_pieces || in_elements) && needed <= room)
+      bytes = needed;
+  }
+
+  /// Whether a tile passes through shared memory in rows: all but the last, if that has not all of
+  /// its steps.
+  SCANREC_DEVICE bool have(const tile_cutting& cutting, std::int64_t tile) const {
+    return bytes != 0 && (tile + 1) << cutting.tile_shift <= cutting.steps;
+  }
+
+  /// Begins to copy the inputs of a tile to shared memory, of which the rows have all from a byte
+  /// on; for all threads of the block. `row` points at the tile's group and batch row.
+  SCANREC_DEVICE void begin_load(const R& row, const tile_cutting& cutting, const tile_place& at,
+                                 std::int64_t first_byte) const {
+    const auto load = [&](const auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
+      using S = stored<decltype(field)>;
+      const S* const from = corner_of(field, cutting, at);
+      const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
+        if constexpr (device::copied_ahead<Unit>) {  // or units are pieces
+          const device::shared_array<Unit> slots(rows.byte);
+          for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
+            device::copy_ahead(slots, slot, reinterpret_cast<const Unit*>(from) + i);
+          });
+        }
+      };
+      in_pieces ? copy(piece()) : copy(S());
+      if constexpr (entry.neighbour != 0)
+        load_neighbour<entry.neighbour>(field, edge_of<S>(first_byte, rows), cutting, at);
+    };
+    for_rows<true>(row, first_byte, load);
+  }
+
+  /// The steps of a thread in registers, with one beside them.
+  struct registers {
+    alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
+  };
+  /// Loads the thread's steps from shared memory, and points the inputs at them: step k is in row k
+  /// of a place.
+  SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
+    const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
+      using S = stored<decltype(field)>;
+      constexpr int beside = entry.neighbour;
+      S* const own = reinterpret_cast<S*>(values.of[rows.number]) + (beside < 0 ? 1 : 0);
+      const device::shared_array<piece> slots(rows.byte);
+      in_order([&](int thread, auto position) SCANREC_LAMBDA {
+        SCANREC_UNROLL
+        for (int p = 0; p < pieces<S>; ++p) {
+          const auto some = std::bit_cast<elements<S>>(slots.load(slot_of<S>(thread, p)));
+          SCANREC_UNROLL
+          for (int j = 0; j < in_piece<S>; ++j) own[position(p * in_piece<S> + j)] = some.of[j];
+        }
+      });
+      if constexpr (beside != 0)
+        own[beside > 0 ? SegmentSteps : -1] = neighbour<beside>(rows, edge_of<S>(first_byte, rows));
+      field.data = own, field.strides = {0, 1, 0, 0};
+    };
+    for_rows<true>(here, first_byte, load);
+  }
+  /// Points the outputs at registers: step k is in row k of a place.
+  SCANREC_DEVICE void aim(R& here, registers& values) const {
+    for_rows<false>(here, 0, [&](auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
+      field.data = reinterpret_cast<stored<decltype(field)>*>(values.of[rows.number]);
+      field.strides = {0, 1, 0, 0};
+    });
+  }
+  /// Stores the thread's results in shared memory.
+  SCANREC_DEVICE void put(const R& here, std::int64_t first_byte, const registers& values) const {
+    const auto store = [&](const auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
+      using S = stored<decltype(field)>;
+      const S* const own = reinterpret_cast<const S*>(values.of[rows.number]);
+      const device::shared_array<piece> slots(rows.byte);
+      in_order([&](int thread, auto position) SCANREC_LAMBDA {
+        SCANREC_UNROLL
+        for (int p = 0; p < pieces<S>; ++p) {
+          elements<S> some;
+          SCANREC_UNROLL
+          for (int j = 0; j < in_piece<S>; ++j) some.of[j] = own[position(p * in_piece<S> + j)];
+          slots.store(slot_of<S>(thread, p), std::bit_cast<piece>(some));
+        }
+      });
+    };
+    for_rows<false>(here, first_byte, store);
+  }
+  /// Copies the results to memory; for all threads of the block, after a barrier.
+  SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
+                            std::int64_t first_byte) const {
+    for_rows<false>(row, first_byte,
+                    [&](const auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
+                      using S = stored<decltype(field)>;
+                      S* const to = corner_of(field, cutting, at);
+                      const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
+                        const device::shared_array<Unit> slots(rows.byte);
+                        for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
+                          reinterpret_cast<Unit*>(to)[i] = slots.load(slot);
+                        });
+                      };
+                      in_pieces ? copy(piece()) : copy(S());
+                    });
+  }
+
+ private:
+  template <class Field>
+  using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
+  static constexpr int threads = tile_cutting::threads;
+  // Marks have no rows, nor have elements that make no whole pieces.
+  template <class S>
+  static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
+                                   SegmentSteps * sizeof(S) % sizeof(piece) == 0;
+  template <class S>
+  static constexpr int in_piece = sizeof(piece) / sizeof(S);
+  template <class S>
+  struct elements {
+    S of[in_piece<S>];
+  };
+  template <class S>
+  static constexpr int pieces = SegmentSteps / in_piece<S>;  // of a row
+
+  // Shared memory has the step beside a tile, of every array; then the rows of one array after the
+  // other.
+  struct rows_of_array {
+    int number;         // of the array, among those read or written
+    std::int64_t byte;  // the first
+  };
+  static constexpr std::int64_t edge_bytes = sequences * std::int64_t{sizeof(piece)};
+  template <class S>
+  static constexpr std::int64_t bytes_of =
+      std::int64_t{threads} * SegmentSteps* std::int64_t{sizeof(S)};
+  template <class S>
+  SCANREC_DEVICE static device::shared_array<S> edge_of(std::int64_t first_byte,
+                                                        const rows_of_array& rows) {
+    return device::shared_array<S>(first_byte + rows.number * std::int64_t{sizeof(piece)});
+  }
+  // Calls f(field, its rows, its entry in the list) for all inputs, or all outputs.
+  template <bool Inputs, class Self, class F>
+  SCANREC_DEVICE void for_rows(Self& r, std::int64_t first_byte, F f) const {
+    rows_of_array rows{0, first_byte + (Inputs ? edge_bytes : output_byte)};
+    const auto visit = [&](auto& field, auto entry) SCANREC_LAMBDA {
+      using S = stored<decltype(field)>;
+      if constexpr (has_rows<S>) {
+        f(field, rows, entry);
+        rows.byte += bytes_of<S>, ++rows.number;
+      }
+    };
+    if constexpr (Inputs)
+      scanrec::detail::for_reads(r, visit);
+    else
+      scanrec::detail::for_writes(r, visit);
+  }
+
+  // The slot of a piece. Threads read the same piece of eight rows at once: in the order of this
+  // exclusive or, these are in different banks.
+  static constexpr int rows_at_once = 8;
+  template <class S>
+  SCANREC_DEVICE static int slot_of(int row, int p) {
+    constexpr int in_row = pieces<S>, orders = in_row < rows_at_once ? in_row : rows_at_once;
+    return row * in_row + (p ^ (row / (rows_at_once / orders) & (orders - 1)));
+  }
+  // Calls f(slot, number) for a thread's share of the pieces of a tile, or of its elements, which
+  // are numbered in the order of memory.
+  template <class Unit, class S, class F>
+  SCANREC_DEVICE void for_units(F f) const {
+    constexpr int of_piece = static_cast<int>(sizeof(piece) / sizeof(Unit));
+    constexpr int in_row = pieces<S> * of_piece, rows_on = threads / in_row;
+    const int thread = own_thread(), u = thread % in_row;
+    const int row = falls ? threads - 1 - thread / in_row : thread / in_row;
+    if constexpr (rows_on % rows_at_once == 0) {
+      const int slot = slot_of<S>(row, u / of_piece) * of_piece + u % of_piece;
+      const int on = (falls ? -rows_on : rows_on) * in_row;
+      SCANREC_UNROLL
+      for (int k = 0; k < in_row; ++k) f(slot + k * on, thread + k * threads);
+    } else {
+      SCANREC_KEEP_LOOP
+      for (int k = 0; k < in_row; ++k) {
+        const int then = falls ? row - k * rows_on : row + k * rows_on;
+        f(slot_of<S>(then, u / of_piece) * of_piece + u % of_piece, thread + k * threads);
+      }
+    }
+  }
+  // The number of the thread. What follows from it is computed anew for every tile, since keeping
+  // it would take the registers of the steps.
+  SCANREC_DEVICE static int own_thread() {
+    int thread = device::thread_index();
+    device::pin(thread);
+    return thread;
+  }
+  // Calls f(thread, position), where position(i) is the step of element i of a row.
+  template <class F>
+  SCANREC_DEVICE void in_order(F f) const {
+    int thread = own_thread();
+    if (falls) {
+      device::pin(thread);  // or the compiler would join the branches, and select every value
+      f(thread, [](int i) SCANREC_LAMBDA { return SegmentSteps - 1 - i; });
+    } else {
+      f(thread, [](int i) SCANREC_LAMBDA { return i; });
+    }
+  }
+
+  // The element of a tile with the lowest address.
+  template <class Field>
+  SCANREC_DEVICE auto* corner_of(const Field& field, const tile_cutting& cutting,
+                                 const tile_place& at) const {
+    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift;
+    auto* const channel = field.data + at.c * field.strides.channel;
+    return falls ? channel - (first + threads * SegmentSteps - 1) : channel + first;
+  }
+  // The step beside a tile, before it or after it, if there is one.
+  template <int Beside, class Field, class S>
+  SCANREC_DEVICE static void load_neighbour(const Field& field, const device::shared_array<S>& edge,
+                                            const tile_cutting& cutting, const tile_place& at) {
+    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift;
+    const std::int64_t t = Beside < 0 ? first - 1 : first + threads * SegmentSteps;
+    if (device::thread_index() != 0 || t < 0 || t >= cutting.steps) return;
+    const S* const from = field.data + t * field.strides.time + at.c * field.strides.channel;
+    if constexpr (device::copied_ahead<S>)
+      device::copy_ahead(edge, 0, from);
+    else
+      edge.store(0, *from);
+  }
+  // The step beside those of the thread, which another thread has unless the tile ends there.
+  template <int Beside, class S>
+  SCANREC_DEVICE S neighbour(const rows_of_array& rows, const device::shared_array<S>& edge) const {
+    const int thread = own_thread();
+    if (thread == (Beside < 0 ? 0 : threads - 1)) return edge.load(0);
+    const int i = (Beside < 0) == falls ? 0 : SegmentSteps - 1;
+    const int slot = slot_of<S>(thread + Beside, i / in_piece<S>);
+    return device::shared_array<S>(rows.byte).load(slot * in_piece<S> + i % in_piece<S>);
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
