@@ -264,12 +264,41 @@ def draw_variant_times(rows, context, path):
     finish(figure, axes, context, path)
 
 
+def draw_grid(context, rows, path):
+    """A heat map of the share of the threads' time in which they have work."""
+    panels = list(dict.fromkeys((row["layout"], row["call"]) for row in rows))
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(12, 3.4), sharey=True,
+                                    layout="constrained")  # fmt: skip
+    for axes, panel in zip(all_axes, panels):
+        cells = {(r["channel"], r["batch"]): r["efficiency"] for r in rows
+                 if (r["layout"], r["call"]) == panel}  # fmt: skip
+        channels, batches = (sorted(set(values)) for values in zip(*cells))
+        drawn = axes.imshow(
+            [[cells.get((c, b), float("nan")) for c in channels] for b in batches],
+            vmin=0, vmax=1, cmap="viridis", origin="lower", aspect="auto",
+        )  # fmt: skip
+        axes.set_title(" ".join(panel).replace("_", " "), fontsize=9)
+        axes.set_xticks(range(0, len(channels), 3), channels[::3])
+        axes.set_yticks(range(0, len(batches), 3), batches[::3])
+        axes.set_xlabel("channels")
+    all_axes[0].set_ylabel("batch")
+    figure.colorbar(drawn, ax=list(all_axes), label=f"efficiency on {context['threads']} threads")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    least = min(rows, key=lambda row: row["efficiency"])
+    print(f"{path}: {len(rows)} plans, the least efficient: {least}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("out_dir", type=pathlib.Path)
     arguments = parser.parse_args()
 
+    context, rows = read(arguments.results)
+    if rows and "efficiency" in rows[0]:
+        arguments.out_dir.mkdir(parents=True, exist_ok=True)
+        return draw_grid(context, rows, arguments.out_dir / "scaling.png")
     context, rows = read_rows(arguments.results)
     if not rows:
         parser.exit(1, f"{arguments.results}: no run with a fraction_of_twin\n")

@@ -10,6 +10,9 @@
 //
 // Waits for carries and the start of threads are left out; beside the prediction stands what was
 // measured, for as many threads as there are cores.
+//
+// With --grid nothing is run. Calls of 2^24 elements are planned for so many threads, for all
+// numbers of sequences and channels, and the efficiency follows from their plans alone.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -133,13 +136,57 @@ double seconds(const workload& of, const tiled& backend) {
   return median(all);
 }
 
+/// The share of all threads' time in which they have work. A task costs its packs and steps; tiles
+/// that wait for a carry are read once more, where units are fewer than threads.
+double predicted_share(const problem& p, const tile_plan& plan, int threads) {
+  const std::int64_t pack = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
+  const auto packs = [&](std::int64_t channels) { return (channels + pack - 1) / pack; };
+  const extents& s = plan.shape;
+  const std::int64_t steps = plan.units_whole ? s.time : std::min(plan.tile_steps, s.time);
+  const auto task =
+      static_cast<double>(plan.batch_span * packs(std::min(plan.strip, s.channel)) * steps);
+  const auto share = static_cast<double>(s.batch * packs(s.channel) * s.time) / threads;
+  const auto rounds = static_cast<double>((plan.tasks + threads - 1) / threads);
+  const double reread = plan.units_whole || plan.units >= threads ? 1 : 4.0 / 3;
+  return share / (std::min(rounds * task, share + task) * reread);
+}
+void print_grid(int threads) {
+  const auto n = std::int64_t{1} << 24;
+  std::printf("# threads: %d\nlayout\tcall\tbatch\tchannel\tefficiency\ttasks\n", threads);
+  for (const layout lies : {layout::channels_last, layout::time_contiguous})
+    for (std::int64_t batch = 1; batch <= 4096; batch *= 2)
+      for (std::int64_t channel = 1; channel <= 4096 && batch * channel * 64 <= n; channel *= 2) {
+        const extents shape{.batch = batch, .time = n / batch / channel, .channel = channel};
+        const bool along_time = lies == layout::time_contiguous;
+        const scanrec::strides strides = along_time ? time_contiguous(shape) : channels_last(shape);
+        // Plans read no elements: the arrays need not exist.
+        const auto array = [&](std::uintptr_t i) {
+          return sequence_view<float>(reinterpret_cast<float*>(i << 40), shape, strides);
+        };
+        const auto print = [&](const char* what, const problem& p) {
+          const tile_plan plan = describe(tiled{.threads = threads}, p);
+          std::printf("%s\t%s\t%lld\t%lld\t%.3f\t%lld\n",
+                      along_time ? "time_contiguous" : "channels_last", what,
+                      static_cast<long long>(batch), static_cast<long long>(channel),
+                      predicted_share(p, plan, threads), static_cast<long long>(plan.tasks));
+        };
+        print("forward", linear_scan_problem(array(1), array(2), array(3)));
+        print("vjp", linear_scan_vjp_problem(array(1), array(2), array(3),
+                                             {.gate_grad = array(4), .input_grad = array(5)}));
+      }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Predicts how scans scale to more threads than this machine has cores.");
   double ceiling = std::numeric_limits<double>::infinity();
   app.add_option("--bandwidth", ceiling, "GB/s that memory has for all threads; default: no limit");
+  int grid = 0;
+  app.add_option("--grid", grid,
+                 "only plan calls of 2^24 elements for so many threads, as a table");
   CLI11_PARSE(app, argc, argv);
+  if (grid > 0) return print_grid(grid), 0;
 
   const std::vector<int> threads{1, 2, 4, 8, 16, 32, 64, 128};
   const executor alone = [](int workers, const work_ref& work) {
