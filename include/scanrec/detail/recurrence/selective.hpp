@@ -50,10 +50,12 @@ void load_rows(const void* data, row_strides strides, std::int64_t steps, int co
       for (; t + W <= steps; t += W) {
         const S* const first = from + (reversed ? -(t + W - 1) : t);
         lane rows[W];
-        for (int i = 0; i < W; ++i)
+        simd::detail::unrolled<W>([&](auto i) SCANREC_LAMBDA {
           rows[i] = simd::load_unit<lane>(first + i * strides.channel, reversed);
+        });
         simd::transpose(rows);
-        for (int i = 0; i < W; ++i) simd::store_unit(to + (t + i) * W, rows[i]);
+        simd::detail::unrolled<W>(
+            [&](auto i) SCANREC_LAMBDA { simd::store_unit(to + (t + i) * W, rows[i]); });
       }
     }
   }
@@ -83,9 +85,11 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
       for (; t + W <= steps; t += W) {
         S* const first = to + (reversed ? -(t + W - 1) : t);
         lane rows[W];
-        for (int i = 0; i < W; ++i) rows[i] = simd::load_unit<lane>(from + (t + i) * W);
+        simd::detail::unrolled<W>(
+            [&](auto i) SCANREC_LAMBDA { rows[i] = simd::load_unit<lane>(from + (t + i) * W); });
         simd::transpose(rows);
-        for (int i = 0; i < W; ++i) put(first + i * strides.channel, rows[i], reversed);
+        simd::detail::unrolled<W>(
+            [&](auto i) SCANREC_LAMBDA { put(first + i * strides.channel, rows[i], reversed); });
       }
     }
   }

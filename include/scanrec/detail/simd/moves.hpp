@@ -2,6 +2,7 @@
 // Lanes of packs that change places: slides, reversal, interleaving, transposition.
 #pragma once
 
+#include <bit>
 #include <type_traits>
 #include <utility>
 
@@ -212,17 +213,19 @@ SCANREC_INLINE void interleave(pack<T, leaf_lanes<T>> (&x)[M]) {
   }
 }
 
-/// Lane i of row k becomes lane k of row i.
+/// Lane i of row k becomes lane k of row i. Unrolled by hand: GCC leaves loops, whose rows go
+/// through memory, where a transposition is a part of something larger.
 template <class T, int N>
 SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
-  for (int round = 1; round < N; round *= 2) {
+  constexpr int rounds = std::countr_zero(static_cast<unsigned>(N));
+  detail::unrolled<rounds>([&](auto) SCANREC_LAMBDA {
     pack<T, N> next[N];
-    for (int i = 0; i < N / 2; ++i) {
+    detail::unrolled<N / 2>([&](auto i) SCANREC_LAMBDA {
       next[2 * i] = zip<0>(rows[i], rows[i + N / 2]);
       next[2 * i + 1] = zip<1>(rows[i], rows[i + N / 2]);
-    }
-    for (int i = 0; i < N; ++i) rows[i] = next[i];
-  }
+    });
+    detail::unrolled<N>([&](auto i) SCANREC_LAMBDA { rows[i] = next[i]; });
+  });
 }
 
 /// x with its lanes moved K down, around the end.
