@@ -651,6 +651,36 @@ def test_complex_numbers_and_their_parts():
     close(state, want[1], 1e-6, 1e-6)
 
 
+def test_checks_of_steps_are_of_one_layout():
+    """What an earlier step was like does not show."""
+    x = problem(steps=1, itype="float32", wtype="float32")
+    step = {k: x[name][..., 0] for k, name in dict(x="u", dt="delta", B="B", C="C", z="z").items()}
+    step |= dict(A=x["A"], D=x["D"], dt_bias=x["delta_bias"])
+    strided = lambda x: x.T.contiguous().T
+    calls = [
+        {}, {"x": strided(step["x"])}, {"A": strided(x["A"])}, {"z": None}, {"D": None},
+        {"D": x["D"].bfloat16()}, {"dt": step["dt"].bfloat16()}, {"B": step["B"].unsqueeze(1)},
+        {"dt_softplus": True},
+    ]  # fmt: skip
+    for _ in range(2):
+        for other in calls:
+            state, again = x["initial_state"].clone(), x["initial_state"].clone()
+            out = state_update(state, **step | other)
+            want = state_update(again, **step | other, state_batch_indices=torch.arange(2))
+            assert torch.equal(out, want) and torch.equal(state, again)
+            assert out.stride() == want.stride()
+        state = x["initial_state"].clone()
+        for error, other in (
+            (NotImplementedError, {"A": x["A"].clone().requires_grad_()}),
+            (TypeError, {"x": step["x"].double()}),
+            (TypeError, {"dt_softplus": "yes"}),
+            (ValueError, {"dt": step["dt"][:, :1]}),
+        ):
+            with pytest.raises(error, match="selective_state_update: argument"):
+                state_update(state, **step | other)
+            assert torch.equal(state, x["initial_state"])
+
+
 def test_compiled_steps():
     x = problem(steps=1, itype="float32", wtype="float32")
     step = (x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0])

@@ -20,7 +20,7 @@ from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES, check_shape
 from .._op.plans import Plans
 from .._op.spec import Call, is_edge
-from .modes import below_autograd, is_recorded
+from .modes import below_autograd, is_plain, is_recorded
 from .types import Maybe, Tensors
 
 __all__ = [
@@ -201,6 +201,24 @@ def planned(call: Call, threads: int, described: Described) -> Plan:
     return Plan(prepared, [(call.arrays.index(v.tensor), v.offset) for v in views.values()])
 
 
+def plain_layouts(values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The number of threads and the layouts of tensors, on which the plan of a native call depends.
+    None with other values among them, and where the call is compiled, differentiated, batched,
+    traced or watched, so that it has to go through PyTorch's dispatcher."""
+    if torch.compiler.is_compiling():
+        return None
+    for x in values:
+        if x is not None and not isinstance(x, torch.Tensor):
+            return None
+    if not is_plain(*values):
+        return None
+    return torch.get_num_threads(), *_layouts(values)
+
+
+def _layouts(tensors: Sequence[Maybe]) -> list[Any]:
+    return [None if x is None else (x.dtype, x.shape, x.stride()) for x in tensors]
+
+
 def run_native(
     call: Call,
     arrays: Arrays,
@@ -226,9 +244,8 @@ def run_native(
     """
     tensors: list[Any] = [arrays.get(name) for name in call.arrays]
     first = tensors[0]
-    layouts = [None if x is None else (x.dtype, x.shape, x.stride()) for x in tensors]
     threads = 0 if first.is_cuda else torch.get_num_threads()
-    key = (call.name, threads, problem, *layouts)
+    key = (call.name, threads, problem, *_layouts(tensors))
     plan = _plans.get(key)
     try:
         if plan is None:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ... import _native
 from ..._arguments import edge_shape
-from ..._torch.modes import is_plain
-from ..._torch.operators import Arrays, edge_dtype, planned
+from ..._torch.operators import Arrays, edge_dtype, plain_layouts, planned
 from ..._torch.types import Maybe
 from ..plans import Plans
 from .spec import LINEAR
@@ -55,15 +54,8 @@ find = _plans.get  #: Returns the plan of a call that was checked before, if the
 def key_of(values: Sequence[Any], axis: Any, reverse: bool, return_final: bool) -> Key | None:
     """Returns the key of the plan of a call on these operands. None if it has no plan: with numbers
     among them, and where the call is compiled, differentiated, batched, traced or watched."""
-    if torch.compiler.is_compiling() or type(axis) is not int:
-        return None
-    for x in values:
-        if x is not None and not isinstance(x, torch.Tensor):
-            return None
-    if not is_plain(*values):
-        return None
-    layouts = [None if x is None else (x.dtype, x.shape, x.stride()) for x in values]
-    return axis, reverse, return_final, torch.get_num_threads(), *layouts
+    layouts = plain_layouts(values) if type(axis) is int else None
+    return layouts and (axis, reverse, return_final, *layouts)
 
 
 def make(

@@ -34,7 +34,7 @@ from ..linear.torch_rules import scan
 from ..spec import Call, primal_of
 from .spec import LAYOUT, SELECTIVE, SelectiveProblem
 
-__all__ = ["run_selective", "selective"]
+__all__ = ["describe", "run_selective", "selective"]
 
 
 # ---- native calls --------------------------------------------------------------------------------
@@ -51,10 +51,10 @@ def run_selective(
     for name in ("b", "c") if arrays["a"].is_complex() else ():
         if arrays[name].dim() == 4 and arrays[name].stride(3) != 1:
             arrays[name] = arrays[name].contiguous()
-    run_native(call, arrays, problem, _describe, user)
+    run_native(call, arrays, problem, describe, user)
 
 
-def _describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
+def describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
     """Describes a native call on these arrays."""
     arrays = {name: x for name, x in arrays.items() if x is not None}
     u, a = arrays["u"], arrays["a"]

@@ -1,23 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``selective_state_update`` in PyTorch: one step of a selective scan, in place."""
+"""``selective_state_update`` in PyTorch: one step of a selective scan, in place.
+
+Checks and PyTorch's dispatcher would take most of the time of a step of few sequences. A step that
+was checked before runs without them, where they would add nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
+from ... import _native
 from ..._torch.modes import is_recorded
-from ..._torch.operators import define_as, differentiate, keep_lazy_views, run_below
+from ..._torch.operators import (
+    Arrays,
+    define_as,
+    differentiate,
+    keep_lazy_views,
+    plain_layouts,
+    planned,
+    run_below,
+)
 from ..doc import documented
+from ..plans import Plans
 from .arguments import has_padding
 from .spec import SELECTIVE, SELECTIVE_STATE_UPDATE_DOC, SelectiveProblem
 from .torch import Checked
-from .torch_rules import run_selective
+from .torch_rules import describe, run_selective
 
 __all__ = ["selective_state_update"]
 
@@ -53,6 +67,11 @@ def selective_state_update(
     NotImplementedError:
         A tensor requires gradients where these are recorded, or as in :func:`selective_scan`.
     """
+    given = state, x, dt, A, B, C, D, z, dt_bias
+    has_plan = state_batch_indices is None and type(dt_softplus) is bool
+    layouts = plain_layouts(given) if has_plan else None
+    if layouts is not None and (plan := _plans.get((dt_softplus, *layouts))) is not None:
+        return plan.run(given)
     softplus = arguments.flag(_CALL, "dt_softplus", dt_softplus)
     checked = Checked(_CALL, "x", x, A, "a tensor (B, D)")
     batch, states = x.shape[0], checked.states
@@ -72,6 +91,8 @@ def selective_state_update(
         if operands[name].is_complex():
             operands[name] = torch.view_as_real(operands[name].resolve_conj())
     tensors = state, *operands.values()
+    if layouts is not None and (made := _plan_of(given, tensors, softplus)) is not None:
+        return _plans.keep((softplus, *layouts), made).run(given)
     # The operator refuses tensors that are recorded, so it has to see them.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
@@ -79,7 +100,64 @@ def selective_state_update(
     return out
 
 
+# ---- steps that were checked before --------------------------------------------------------------
+
+
+class _Plan(NamedTuple):
+    """A checked step without its tensors."""
+
+    prepared: _native.Prepared
+    places: list[int]  #: of each array of the native call: the number of its argument, -1: of none
+
+    def run(self, given: Sequence[Any]) -> Tensor:
+        """Returns the outputs of a step whose arguments have the plan's layouts."""
+        out = torch.empty_like(given[1])
+        tensors = *given, out
+        try:
+            self.prepared.run([tensors[i].data_ptr() for i in self.places])
+        except _native.ArgumentError as error:
+            raise error.renamed(_CALL, _NAMES) from None
+        torch.autograd.graph.increment_version(given[0])
+        return out
+
+
+_plans: Plans[_Plan] = Plans()
+
+
+def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> _Plan | None:
+    """Makes the plan of a step of real numbers on the arguments, which are read in place, given the
+    same checked. None for other steps."""
+    state, a = checked[0], checked[3]
+    if a.is_complex() or state.dtype != a.dtype:
+        return None
+    for x, y in zip(given, checked):
+        if x is not None and (x.dtype != y.dtype or x.data_ptr() != y.data_ptr()):
+            return None
+    arrays = _native_arrays(*checked, out=torch.empty_like(given[1]))
+    problem = SelectiveProblem(softplus, reverse=False)
+    prepared, places = planned(SELECTIVE.value, torch.get_num_threads(), describe(arrays, problem))
+    numbers = dict(zip(("state", *_OPERANDS), range(len(checked))), out=-1)
+    numbers |= dict.fromkeys(("initial_state", "final_state"), 0)
+    return _Plan(prepared, [numbers[SELECTIVE.value.arrays[i]] for i, _ in places])
+
+
 # ---- the operator --------------------------------------------------------------------------------
+
+#: The operands of a step, without the state.
+_OPERANDS = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias")
+
+
+def _native_arrays(
+    state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None,
+    z: Tensor | None, dt_bias: Tensor | None, *, out: Tensor,
+) -> Arrays:  # fmt: skip
+    """The arrays of the native call: of a scan of one step."""
+    step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
+    if not a.is_complex():  # of which the parts are the last axis already
+        b, c = step(b), step(c)
+    operands = step(x), step(dt), a, b, c, skip, step(z), dt_bias
+    arrays = dict(zip(_OPERANDS, operands), out=step(out), initial_state=state, final_state=state)
+    return {name: arrays.get(name) for name in SELECTIVE.value.arrays}
 
 
 def _update(
@@ -97,12 +175,8 @@ def _update(
         now = torch.where(within, now, 0)
     now = _resolved(now.to(a.dtype))
     out = torch.empty_like(x)
-    step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
-    if not a.is_complex():  # of which the parts are the last axis already
-        b, c = step(b), step(c)
-    read = step(x), step(dt), a, b, c, skip, step(z), dt_bias, None, now
-    resolved = (None if x is None else _resolved(x) for x in read)
-    tensors = dict(zip(SELECTIVE.operands, resolved), out=step(out), final_state=now)
+    read = (None if x is None else _resolved(x) for x in (x, dt, a, b, c, skip, z, dt_bias))
+    tensors = _native_arrays(now, *read, out=out)  # type: ignore[arg-type]
     problem = SelectiveProblem(softplus, reverse=False)
     run_selective(SELECTIVE.value, tensors, problem, (_CALL, _NAMES))
     if rows is not None:
