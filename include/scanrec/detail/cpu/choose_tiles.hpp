@@ -222,7 +222,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
                      std::clamp<std::int64_t>(elements / policy::thread_elements, 1,
                                               policy::enough_packs)) /
             std::max<std::int64_t>(units, 1);
-  } else if (steps >= policy::least_steps_in_turns && (!along_time || width == 1)) {
+  } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
+             (!along_time || width == 1)) {
     // A few, for workers to take turns at; but short sequences along time go by whole.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
