@@ -107,6 +107,15 @@ inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
+/// Bytes of shared memory that the blocks of a multiprocessor have together, on the current device.
+inline std::int64_t shared_bytes_of_multiprocessor() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+        "cudaDeviceGetAttribute");
+  return bytes;
+}
+
 /// Throws where a kernel would have more blocks than it may.
 inline void check_blocks(std::int64_t blocks) {
   if (blocks > std::numeric_limits<std::int32_t>::max())

@@ -18,7 +18,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each, which blocks process in one
 /// pass: every array is read and written once. From 512 channel blocks of plain arrays on, a block
-/// takes all tiles of its channels in turn, without messages. Adjoints that recompute states read
+/// takes all tiles of its channels in turn, without messages, and may load the next one meanwhile.
+/// Adjoints that recompute states read
 /// their inputs once more, from the checkpoint before a tile on; more often where tiles are shorter
 /// than the checkpoint interval.
 ///
@@ -60,9 +61,18 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
+    // Rows take more shared memory. They are used where as many blocks fit a multiprocessor.
     detail::whole_rows<R, kernel::segment_steps> rows;
-    if constexpr (!by_ticket && !scanrec::detail::recomputes<R>)
+    if constexpr (!by_ticket && !scanrec::detail::recomputes<R>) {
+      const auto blocks_of = [&](std::int64_t bytes) {
+        constexpr std::int64_t reserved = 1024;  // of every block, by the system
+        return std::min<std::int64_t>(
+            kernel::blocks_together,
+            detail::shared_bytes_of_multiprocessor() / (kernel::staged + bytes + terms + reserved));
+      };
       rows = {r, plan.cutting, detail::most_shared_bytes - kernel::staged - terms};
+      if (blocks_of(rows.bytes) < blocks_of(stage.which.bytes)) rows = {};
+    }
     const std::int64_t staged = std::max(stage.which.bytes, rows.bytes);
     const kernel body{r,
                       detail::operator_copy<R>(r),

@@ -32,6 +32,9 @@ namespace detail {
 
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
+// That of an H100.
+inline std::int64_t shared_bytes_of_multiprocessor() { return 228 * 1024; }
+
 inline void check_blocks(std::int64_t) {}
 
 // The limit of an H100.
