@@ -265,10 +265,11 @@ def draw_variant_times(rows, context, path):
 
 
 def draw_grid(context, rows, path):
-    """A heat map of the share of the threads' time in which they have work."""
+    """Draws the predicted efficiency over batch and channels."""
     panels = list(dict.fromkeys((row["layout"], row["call"]) for row in rows))
-    figure, all_axes = plt.subplots(1, len(panels), figsize=(12, 3.4), sharey=True,
-                                    layout="constrained")  # fmt: skip
+    figure, (all_axes,) = plt.subplots(
+        1, len(panels), figsize=(12, 3.4), sharey=True, squeeze=False, layout="constrained"
+    )
     for axes, panel in zip(all_axes, panels):
         cells = {(r["channel"], r["batch"]): r["efficiency"] for r in rows
                  if (r["layout"], r["call"]) == panel}  # fmt: skip

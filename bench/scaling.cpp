@@ -11,8 +11,8 @@
 // Waits for carries and the start of threads are left out; beside the prediction stands what was
 // measured, for as many threads as there are cores.
 //
-// With --grid nothing is run. Calls of 2^24 elements are planned for so many threads, for all
-// numbers of sequences and channels, and the efficiency follows from their plans alone.
+// With --grid P nothing runs. Calls of 2^24 elements are planned for P threads, for every batch and
+// number of channels that are powers of two, and the efficiency is computed from the plans.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -136,8 +136,8 @@ double seconds(const workload& of, const tiled& backend) {
   return median(all);
 }
 
-/// The share of all threads' time in which they have work. A task costs its packs and steps; tiles
-/// that wait for a carry are read once more, where units are fewer than threads.
+/// The predicted efficiency. The cost of a task is its packs times its steps. With fewer units than
+/// threads, tiles are read twice, which adds a third.
 double predicted_share(const problem& p, const tile_plan& plan, int threads) {
   const std::int64_t pack = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   const auto packs = [&](std::int64_t channels) { return (channels + pack - 1) / pack; };
@@ -159,7 +159,7 @@ void print_grid(int threads) {
         const extents shape{.batch = batch, .time = n / batch / channel, .channel = channel};
         const bool along_time = lies == layout::time_contiguous;
         const scanrec::strides strides = along_time ? time_contiguous(shape) : channels_last(shape);
-        // Plans read no elements: the arrays need not exist.
+        // Planning reads no elements, so the addresses need not be valid.
         const auto array = [&](std::uintptr_t i) {
           return sequence_view<float>(reinterpret_cast<float*>(i << 40), shape, strides);
         };
@@ -184,7 +184,7 @@ int main(int argc, char** argv) {
   app.add_option("--bandwidth", ceiling, "GB/s that memory has for all threads; default: no limit");
   int grid = 0;
   app.add_option("--grid", grid,
-                 "only plan calls of 2^24 elements for so many threads, as a table");
+                 "print the predicted efficiency of calls of 2^24 elements on so many threads");
   CLI11_PARSE(app, argc, argv);
   if (grid > 0) return print_grid(grid), 0;
 

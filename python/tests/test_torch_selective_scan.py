@@ -652,7 +652,7 @@ def test_complex_numbers_and_their_parts():
 
 
 def test_checks_of_steps_are_of_one_layout():
-    """What an earlier step was like does not show."""
+    """Results and errors do not depend on earlier steps."""
     x = problem(steps=1, itype="float32", wtype="float32")
     step = {k: x[name][..., 0] for k, name in dict(x="u", dt="delta", B="B", C="C", z="z").items()}
     step |= dict(A=x["A"], D=x["D"], dt_bias=x["delta_bias"])
@@ -663,10 +663,11 @@ def test_checks_of_steps_are_of_one_layout():
         {"dt_softplus": True},
     ]  # fmt: skip
     for _ in range(2):
-        for other in calls:
-            state, again = x["initial_state"].clone(), x["initial_state"].clone()
-            out = state_update(state, **step | other)
-            want = state_update(again, **step | other, state_batch_indices=torch.arange(2))
+        for other in [*calls, {"state": x["initial_state"].bfloat16()}]:
+            step_of = {"state": x["initial_state"], **step, **other}
+            state, again = step_of["state"].clone(), step_of.pop("state").clone()
+            out = state_update(state, **step_of)
+            want = state_update(again, **step_of, state_batch_indices=torch.arange(2))
             assert torch.equal(out, want) and torch.equal(state, again)
             assert out.stride() == want.stride()
         state = x["initial_state"].clone()

@@ -115,9 +115,9 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
     of.run(on_emulator{&stream});
     of.check(rate_error<V>);
   };
-  // Blocks with all of their channels and with some: as many as take four states per lane forward,
-  // and two, then four in the adjoint. Chunks with a tail; elements and states in aligned runs
-  // along every axis.
+  // Blocks with all of their channels and with some. Their number selects four states per lane
+  // forward, and in the adjoint two, then four. Chunks with a tail; elements and states in aligned
+  // runs along every axis.
   problem many;
   many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
   many.resets = 2;

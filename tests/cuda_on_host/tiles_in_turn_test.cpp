@@ -75,8 +75,8 @@ bool operator==(const arrays<T>& x, const arrays<T>& y) {
          same(x.initial_grad, y.initial_grad);
 }
 
-/// Runs look_back and the loop. Segments of two steps make small tiles; those of all steps (0) pass
-/// through shared memory in rows, if their arrays are contiguous along time.
+/// Runs look_back and the loop. Segments of 2 steps make small tiles. 0 keeps whole segments, which
+/// have rows in shared memory if the arrays are contiguous along time.
 template <class T>
 void check(arrays<T> given, direction order, int segment_steps = 2) {
   arrays<T> wanted = given;
@@ -123,7 +123,7 @@ TEST_CASE("tiles that a block takes in turn are exact",
   check_all<float>(50);
 }
 
-/// Moves an array so many elements from an address that pieces of 16 bytes are aligned to.
+/// Shifts every array by some elements, so that it is not aligned to 16 bytes.
 template <class T>
 arrays<T> moved(arrays<T> given, std::int64_t by) {
   given.first = by;
@@ -144,6 +144,11 @@ TEST_CASE("whole tiles in turn pass through shared memory in rows",
   check(given(4100), direction::reverse, 0);
   check(moved(given(2048), 1), direction::forward, 0);
   check(given(2049), direction::reverse, 0);
+
+  // Tiles of 4096 floats, and of 2048 in the adjoint. Rows of an odd number of steps are not
+  // aligned.
+  const extents odd{.batch = 2, .time = 4101, .channel = 256};
+  check(arrays<float>(odd, time_contiguous(odd)), direction::reverse, 0);
 }
 
 TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences many",

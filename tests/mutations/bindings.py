@@ -391,6 +391,22 @@ MUTATIONS = (
         "one_layout",
     ),
     torch(
+        "_op/selective/torch_step",
+        "_plans.get((dt_softplus, *layouts))",
+        "_plans.get((False, *layouts))",
+        "a plan of a step serves with and without softplus",
+        "one_layout",
+        "test_torch_selective_scan.py",
+    ),
+    torch(
+        "_op/selective/torch_step",
+        "if a.is_complex() or state.dtype != a.dtype:",
+        "if a.is_complex():",
+        "a plan takes a state of another type as it is",
+        "one_layout",
+        "test_torch_selective_scan.py",
+    ),
+    torch(
         "torch/nn/_gated",
         "linear_scan(gate, torch.sigmoid(z) * v, state[0]",
         "linear_scan(gate, torch.sigmoid(-z) * v, state[0]",

@@ -255,7 +255,7 @@ MUTATIONS = (
         "whole_rows.cuh",
         "(Beside < 0) == falls ? 0",
         "(Beside < 0) != falls ? 0",
-        "takes the step beside a row from its other end",
+        "reads the neighbour from the wrong end of a row",
         test="cuda_tiles_in_turn_test",
     ),
     mutation(
@@ -276,7 +276,7 @@ MUTATIONS = (
         "walk_tiles.cuh",
         "if (in_rows(tile)) device::wait_for_copies();",
         "",
-        "takes rows that may still be on their way",
+        "reads rows before their copies have completed",
         test="cuda_tiles_in_turn_test",
     ),
     # Messages.

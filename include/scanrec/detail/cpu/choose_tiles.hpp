@@ -177,9 +177,9 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split where there are fewer units than the call could use threads, and enough steps for
-/// two tiles. A thread with a unit of its own reads each tile once, so that the split costs few
-/// threads little.
+/// Time is split if there are fewer units than threads that the call can use, and enough elements
+/// and steps for several tiles. For few threads the split costs little: a thread with a unit of its
+/// own reads each tile once.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -224,7 +224,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
             std::max<std::int64_t>(units, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
-    // A few, for workers to take turns at; but short sequences along time go by whole.
+    // A large call has a few tiles, which workers take in turn. Short sequences along time stay
+    // whole.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The cut of a call for a number of threads: the width of strips, and whole units or tiles. No bit
-// of a result depends on it.
+// Chooses the width of strips, and whether workers take whole units or tiles. Results do not depend
+// on this choice.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@ struct cut {
 /// The costs that decide between cuts.
 struct cut_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
-  std::int64_t channel_bytes = 1;  // of what is walked in one go
-  std::int64_t piece_bytes = 0;    // of that, what a piece of a row costs by itself
+  std::int64_t channel_bytes = 1;  // of a channel, in one pass
+  std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
   std::int64_t rows = 1;           // units there would be in one strip
   std::int64_t tiles = 1;          // of a unit, where workers may take turns
   bool split = false;              // whether a tile may be reduced before its carry is known
 };
-/// The cut whose last thread ends first. That thread has ceil(tasks / threads) tasks. A task costs
-/// the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the row. The
-/// widest strip is taken between equal costs.
+/// The cut whose busiest thread finishes first. That thread has ceil(tasks / threads) tasks. A task
+/// costs the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the
+/// row. Among cuts of equal cost the widest strip wins.
 ///
-/// A tile that waits for its carry is read before it is walked, and costs a third more. Hardly any
-/// tile waits where there are as many units as threads.
+/// A tile whose carry is unknown is read before it is walked, which costs a third more. With as
+/// many units as threads, few tiles wait.
 inline cut cut_for(const cut_costs& of, int threads) {
   // The relative costs of a tile: in a whole unit, with a known carry, reduced first.
   constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;

@@ -212,8 +212,8 @@ struct kernels_by_channel
           where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; }, take,
           [=](std::int64_t i, const reduction& own) SCANREC_LAMBDA { reductions[i] = own; });
   }
-  // Packs are composed row by row, as memory has them, but for a single pack: its steps would wait
-  // for the map of the step before to go through memory.
+  // Packs are composed row by row, in memory order. A single pack is the exception where it is not
+  // prefetched: its map would go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
   // From memory a row is walked from end to end before the next: descending walks that rise within
   // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some

@@ -15,9 +15,10 @@ struct tile_policy {
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 128;
-  /// Time is split where there are fewer packs of sequences than this: one for each of 128 threads.
+  /// Time is split if there are fewer packs of sequences than this, one for each of 128 threads.
   static constexpr std::int64_t enough_packs = 128;
-  /// A call needs no more than one pack for so many elements: a small call is for few threads.
+  /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
+  /// threads.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
   /// Most tiles of a unit whose time is whole, and fewest steps that are cut so: workers may take
   /// turns at them, and then keep a carry of every sequence.
@@ -32,9 +33,8 @@ struct tile_policy {
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Bytes between the scratch of two workers.
   static constexpr std::int64_t page_bytes = 4 * 1024;
-  /// The bytes that a piece of a row costs two threads in addition to its own: hardware prefetches
-  /// less of narrow pieces. The cost falls with the number of threads that share the memory, to the
-  /// second number.
+  /// The extra cost of a piece of a row, in bytes, with two threads: hardware prefetches less of
+  /// narrow pieces. It falls with the number of threads, down to `least_piece_bytes`.
   static constexpr std::int64_t piece_bytes = 256;
   static constexpr std::int64_t least_piece_bytes = 32;
   /// Narrowest strips of a sum over channels, where there are few units: from here on strips are

@@ -6,9 +6,9 @@
 // each walks its time in order. Where there are few, time is split: a tile is reduced to one map
 // when it is first read, the carry folds through the maps from left to right in tile order, and the
 // tile is walked while it is still in L2, so that memory sees every array once. A worker that knows
-// the carry does both in one pass, with the same bits. Units that wait for no other are shared out
-// in blocks; all else is claimed in order from one counter, and sums over broadcast axes are added
-// up in the same order.
+// the carry does both in one pass, with the same bits, unless other workers wait for it. Units that
+// wait for no other are shared out in blocks; all else is claimed in order from one counter, and
+// sums over broadcast axes are added up in the same order.
 #pragma once
 
 #include <algorithm>
@@ -171,7 +171,7 @@ class tile_schedule {
     for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile, nullptr);
   }
   // One tile of a unit: reduce, take the carry, hand it on, walk. Where the carry is known, reduce
-  // and walk are one; and where time is not split it is the walked state.
+  // and walk may be one; and where time is not split it is the walked state.
   void walk_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
@@ -188,7 +188,8 @@ class tile_schedule {
     const slots_in_use in_use = slots_of(j);
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
-    // A tile that others wait for is reduced even so: that takes less time than to walk it.
+    // If threads share the tiles of a unit, a tile is reduced first even if its carry is known: the
+    // next tile then waits for the reduction, not for the walk.
     const bool awaited = next != nullptr && plan_.units < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 

@@ -166,10 +166,10 @@ inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::in
 /// The kernel that a shape is chosen for.
 enum class selective_pass { forward, adjoint };
 
-/// States per lane of floats with up to 16 states, for so many blocks of 32 channels: four states
-/// are the fewest instructions, one state the most threads. Measured on an H200 with 16 to 2048
-/// blocks of 2048 steps; its 132 multiprocessors hold 396 blocks of the adjoint with four states at
-/// once, and with two as many channels as 264 such blocks have.
+/// States per lane of floats with up to 16 states, for so many blocks of 32 channels. Four states
+/// need the fewest instructions, and one state gives the most threads. Measured on an H200 with 16
+/// to 2048 blocks of 2048 steps. Its 132 multiprocessors run 396 blocks of the adjoint at once with
+/// four states per lane, and the channels of 264 with two.
 constexpr int selective_states_per_lane(selective_pass pass, std::int64_t blocks) {
   if (pass == selective_pass::forward) return blocks < 176 ? 1 : 4;
   return blocks <= 64 ? 1 : blocks > 264 && blocks <= 396 ? 4 : 2;

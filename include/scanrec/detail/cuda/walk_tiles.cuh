@@ -132,7 +132,7 @@ struct walk_tiles {
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
     compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
-    // Now all threads have their steps in registers, and those of the next tile may come.
+    // All threads now have their steps in registers, so the next tile may overwrite the inputs.
     if (in_rows(at.tile + 1)) {
       drawn_tile own = device::shared_array<drawn_tile>(0).load(0);
       own.tile = static_cast<std::uint32_t>(at.tile) + 1;
@@ -285,7 +285,7 @@ struct walk_tiles {
     return (scanrec::detail::halo_of<R> > 0 && time == cutting.steps - 1) ||
            (scanrec::detail::halo_of<R> < 0 && time == 0);
   }
-  // Step k of a thread, whose steps are in their arrays or in registers.
+  // The place of step k, which is in its array or in registers.
   template <bool InRegisters = false>
   SCANREC_DEVICE static inner_place inner_place_of(const tile_place& at, int k) {
     return {at.first + k, at.c, InRegisters ? k : at.first + k};

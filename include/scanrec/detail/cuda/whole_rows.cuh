@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whole tiles of one sequence whose arrays are all contiguous along time. They pass through shared
-// memory in pieces of 16 bytes, and the next tile of a block is loaded while it computes one.
+// Complete tiles of one sequence whose arrays are all contiguous along time. Inputs and outputs
+// pass through shared memory in pieces of 16 bytes, and a block loads its next tile while it
+// computes the current one.
 //
-// Every thread has a row in each array: its steps, in the order of memory. Where time runs
-// backwards in memory, it does so in a row, too.
+// Each thread has one row per array: the elements of its steps in memory order. If time has a
+// negative stride, a row holds the steps in reverse.
 #pragma once
 
 #include <bit>
@@ -62,14 +63,13 @@ class whole_rows {
       bytes = needed;
   }
 
-  /// Whether a tile passes through shared memory in rows: all but the last, if that has not all of
-  /// its steps.
+  /// Whether a tile uses rows. Of all tiles, only an incomplete last one does not.
   SCANREC_DEVICE bool have(const tile_cutting& cutting, std::int64_t tile) const {
     return bytes != 0 && (tile + 1) << cutting.tile_shift <= cutting.steps;
   }
 
-  /// Begins to copy the inputs of a tile to shared memory, of which the rows have all from a byte
-  /// on; for all threads of the block. `row` points at the tile's group and batch row.
+  /// Begins to copy the inputs of a tile to the rows, which begin at a byte of shared memory. All
+  /// threads of the block call it. `row` points at the tile's group and batch row.
   SCANREC_DEVICE void begin_load(const R& row, const tile_cutting& cutting, const tile_place& at,
                                  std::int64_t first_byte) const {
     const auto load = [&](const auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
@@ -90,12 +90,12 @@ class whole_rows {
     for_rows<true>(row, first_byte, load);
   }
 
-  /// The steps of a thread in registers, with one beside them.
+  /// The steps of a thread in registers, and one neighbouring step.
   struct registers {
     alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
   };
-  /// Loads the thread's steps from shared memory, and points the inputs at them: step k is in row k
-  /// of a place.
+  /// Loads the thread's steps from shared memory, and points the inputs at them. Step k is then
+  /// read at row k of a place.
   SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
     const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
@@ -116,7 +116,7 @@ class whole_rows {
     };
     for_rows<true>(here, first_byte, load);
   }
-  /// Points the outputs at registers: step k is in row k of a place.
+  /// Points the outputs at registers. Step k is then written at row k of a place.
   SCANREC_DEVICE void aim(R& here, registers& values) const {
     for_rows<false>(here, 0, [&](auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
       field.data = reinterpret_cast<stored<decltype(field)>*>(values.of[rows.number]);
@@ -162,7 +162,7 @@ class whole_rows {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_cutting::threads;
-  // Marks have no rows, nor have elements that make no whole pieces.
+  // Reset marks have no rows. Neither do elements whose size does not divide a piece.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
                                    SegmentSteps * sizeof(S) % sizeof(piece) == 0;
@@ -175,8 +175,7 @@ class whole_rows {
   template <class S>
   static constexpr int pieces = SegmentSteps / in_piece<S>;  // of a row
 
-  // Shared memory has the step beside a tile, of every array; then the rows of one array after the
-  // other.
+  // Shared memory has the neighbouring step of each array, then the rows of each array.
   struct rows_of_array {
     int number;         // of the array, among those read or written
     std::int64_t byte;  // the first
@@ -207,8 +206,8 @@ class whole_rows {
       scanrec::detail::for_writes(r, visit);
   }
 
-  // The slot of a piece. Threads read the same piece of eight rows at once: in the order of this
-  // exclusive or, these are in different banks.
+  // The slot of a piece. Eight threads read the same piece of eight rows at once. The exclusive or
+  // puts these pieces in different banks.
   static constexpr int rows_at_once = 8;
   template <class S>
   SCANREC_DEVICE static int slot_of(int row, int p) {
@@ -236,8 +235,8 @@ class whole_rows {
       }
     }
   }
-  // The number of the thread. What follows from it is computed anew for every tile, since keeping
-  // it would take the registers of the steps.
+  // The number of the thread. Values that depend on it are computed again for every tile: keeping
+  // them would take registers from the steps.
   SCANREC_DEVICE static int own_thread() {
     int thread = device::thread_index();
     device::pin(thread);
@@ -248,7 +247,7 @@ class whole_rows {
   SCANREC_DEVICE void in_order(F f) const {
     int thread = own_thread();
     if (falls) {
-      device::pin(thread);  // or the compiler would join the branches, and select every value
+      device::pin(thread);  // or the compiler merges the branches and selects each value
       f(thread, [](int i) SCANREC_LAMBDA { return SegmentSteps - 1 - i; });
     } else {
       f(thread, [](int i) SCANREC_LAMBDA { return i; });
@@ -263,7 +262,7 @@ class whole_rows {
     auto* const channel = field.data + at.c * field.strides.channel;
     return falls ? channel - (first + threads * SegmentSteps - 1) : channel + first;
   }
-  // The step beside a tile, before it or after it, if there is one.
+  // Loads the step before or after the tile, if it exists.
   template <int Beside, class Field, class S>
   SCANREC_DEVICE static void load_neighbour(const Field& field, const device::shared_array<S>& edge,
                                             const tile_cutting& cutting, const tile_place& at) {
@@ -276,7 +275,8 @@ class whole_rows {
     else
       edge.store(0, *from);
   }
-  // The step beside those of the thread, which another thread has unless the tile ends there.
+  // The step next to the thread's own. It is in the row of another thread, or in `edge` at the end
+  // of the tile.
   template <int Beside, class S>
   SCANREC_DEVICE S neighbour(const rows_of_array& rows, const device::shared_array<S>& edge) const {
     const int thread = own_thread();

@@ -35,7 +35,8 @@ __all__ = [
         "describe_scan",
     ),
     *("differentiate", "dtype_name", "edge_dtype", "edge_of", "empty", "keep_lazy_views"),
-    *("new_checkpoints", "none_as_empty", "planned", "run_below", "run_native", "strides_of"),
+    *("new_checkpoints", "none_as_empty", "plain_layouts", "planned", "run_below", "run_native"),
+    "strides_of",
 ]
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in EDGE_DTYPES}
@@ -202,9 +203,9 @@ def planned(call: Call, threads: int, described: Described) -> Plan:
 
 
 def plain_layouts(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The number of threads and the layouts of tensors, on which the plan of a native call depends.
-    None with other values among them, and where the call is compiled, differentiated, batched,
-    traced or watched, so that it has to go through PyTorch's dispatcher."""
+    """Returns the number of threads and the layouts that a native plan depends on. Returns None if
+    a value is not a tensor, or if the call must pass through the dispatcher: compiled,
+    differentiated, batched, traced or profiled."""
     if torch.compiler.is_compiling():
         return None
     for x in values:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``selective_state_update`` in PyTorch: one step of a selective scan, in place.
 
-Checks and PyTorch's dispatcher would take most of the time of a step of few sequences. A step that
-was checked before runs without them, where they would add nothing.
+For few sequences, checks and PyTorch's dispatcher take most of the time. Later steps with the same
+layouts skip both if the dispatcher would change nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Plan(NamedTuple):
     """A checked step without its tensors."""
 
     prepared: _native.Prepared
-    places: list[int]  #: of each array of the native call: the number of its argument, -1: of none
+    places: list[int]  #: the argument's number of each native array; -1: the output
 
     def run(self, given: Sequence[Any]) -> Tensor:
         """Returns the outputs of a step whose arguments have the plan's layouts."""
@@ -125,8 +125,8 @@ _plans: Plans[_Plan] = Plans()
 
 
 def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> _Plan | None:
-    """Makes the plan of a step of real numbers on the arguments, which are read in place, given the
-    same checked. None for other steps."""
+    """Returns the plan of a step on real tensors that the kernel reads in place. Returns None if an
+    argument is complex or was converted. ``checked`` has the arguments after the checks."""
     state, a = checked[0], checked[3]
     if a.is_complex() or state.dtype != a.dtype:
         return None
@@ -153,7 +153,7 @@ def _native_arrays(
 ) -> Arrays:  # fmt: skip
     """The arrays of the native call: of a scan of one step."""
     step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
-    if not a.is_complex():  # of which the parts are the last axis already
+    if not a.is_complex():  # complex B and C have their parts as the last axis already
         b, c = step(b), step(c)
     operands = step(x), step(dt), a, b, c, skip, step(z), dt_bias
     arrays = dict(zip(_OPERANDS, operands), out=step(out), initial_state=state, final_state=state)
