@@ -194,7 +194,11 @@ TEST_CASE("an exception of a cell reaches the caller, on any executor", "[gated]
       for (const std::int64_t at :
            {std::int64_t{1}, loads / 7, loads / 3, loads / 2, loads - 1, loads}) {
         cell_or_throw::left = at;
-        CHECK(thrown_by(all) == 1);
+        const std::int64_t got = thrown_by(all);
+        // A worker that knows a carry in time loads the steps of its tile once instead of twice.
+        const bool threw = cell_or_throw::left <= 0;
+        CHECK((threw || at > loads / 2));
+        CHECK(got == (threw ? 1 : 0));
       }
     }
   };
