@@ -6,7 +6,7 @@
 // each walks its time in order. Where there are few, time is split: a tile is reduced to one map
 // when it is first read, the carry folds through the maps from left to right in tile order, and the
 // tile is walked while it is still in L2, so that memory sees every array once. A worker that knows
-// the carry does both in one pass, with the same bits, unless other workers wait for it. Units that
+// the carry does both in one pass, with the same bits. Units that
 // wait for no other are shared out in blocks; all else is claimed in order from one counter, and
 // sums over broadcast axes are added up in the same order.
 #pragma once
@@ -188,9 +188,9 @@ class tile_schedule {
     const slots_in_use in_use = slots_of(j);
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
-    // If threads share the tiles of a unit, a tile is reduced first even if its carry is known: the
-    // next tile then waits for the reduction, not for the walk.
-    const bool awaited = next != nullptr && plan_.units < plan_.threads;
+    // If threads share the tiles of a unit, its first tile is reduced first even though its carry
+    // is known: the next tiles then wait for the reduction, not for the walk.
+    const bool awaited = tile == 0 && next != nullptr && plan_.units < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
     if (composes && !at_once)
