@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from ... import _native
 from ..._torch.modes import is_recorded
 from ..._torch.operators import (
     Arrays,
+    Plan,
     define_as,
     differentiate,
     keep_lazy_views,
@@ -71,7 +72,7 @@ def selective_state_update(
     has_plan = state_batch_indices is None and type(dt_softplus) is bool
     layouts = plain_layouts(given) if has_plan else None
     if layouts is not None and (plan := _plans.get((dt_softplus, *layouts))) is not None:
-        return plan.run(given)
+        return _run(plan, given)
     softplus = arguments.flag(_CALL, "dt_softplus", dt_softplus)
     checked = Checked(_CALL, "x", x, A, "a tensor (B, D)")
     batch, states = x.shape[0], checked.states
@@ -92,7 +93,7 @@ def selective_state_update(
             operands[name] = torch.view_as_real(operands[name].resolve_conj())
     tensors = state, *operands.values()
     if layouts is not None and (made := _plan_of(given, tensors, softplus)) is not None:
-        return _plans.keep((softplus, *layouts), made).run(given)
+        return _run(_plans.keep((softplus, *layouts), made), given)
     # The operator refuses tensors that are recorded, so it has to see them.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
@@ -103,28 +104,24 @@ def selective_state_update(
 # ---- steps that were checked before --------------------------------------------------------------
 
 
-class _Plan(NamedTuple):
-    """A checked step without its tensors."""
-
-    prepared: _native.Prepared
-    places: list[int]  #: the argument's number of each native array; -1: the output
-
-    def run(self, given: Sequence[Any]) -> Tensor:
-        """Returns the outputs of a step whose arguments have the plan's layouts."""
-        out = torch.empty_like(given[1])
-        tensors = *given, out
-        try:
-            self.prepared.run([tensors[i].data_ptr() for i in self.places])
-        except _native.ArgumentError as error:
-            raise error.renamed(_CALL, _NAMES) from None
-        torch.autograd.graph.increment_version(given[0])
-        return out
+_plans: Plans[Plan] = Plans()
 
 
-_plans: Plans[_Plan] = Plans()
+def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
+    """Returns the outputs of a step whose arguments have the plan's layouts."""
+    state, *operands = given
+    out = torch.empty_like(operands[0])
+    # The arrays of the native call, without intervals and resets.
+    tensors: Any = *operands, None, state, None, out, state
+    try:
+        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.places])
+    except _native.ArgumentError as error:
+        raise error.renamed(_CALL, _NAMES) from None
+    torch.autograd.graph.increment_version(state)
+    return out
 
 
-def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> _Plan | None:
+def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> Plan | None:
     """Returns the plan of a step on real tensors that the kernel reads in place. Returns None if an
     argument is complex or was converted. ``checked`` has the arguments after the checks."""
     state, a = checked[0], checked[3]
@@ -134,11 +131,8 @@ def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> _P
         if x is not None and (x.dtype != y.dtype or x.data_ptr() != y.data_ptr()):
             return None
     arrays = _native_arrays(*checked, out=torch.empty_like(given[1]))
-    problem = SelectiveProblem(softplus, reverse=False)
-    prepared, places = planned(SELECTIVE.value, torch.get_num_threads(), describe(arrays, problem))
-    numbers = dict(zip(("state", *_OPERANDS), range(len(checked))), out=-1)
-    numbers |= dict.fromkeys(("initial_state", "final_state"), 0)
-    return _Plan(prepared, [numbers[SELECTIVE.value.arrays[i]] for i, _ in places])
+    described = describe(arrays, SelectiveProblem(softplus, reverse=False))
+    return planned(SELECTIVE.value, torch.get_num_threads(), described)
 
 
 # ---- the operator --------------------------------------------------------------------------------
