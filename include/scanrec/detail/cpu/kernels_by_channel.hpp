@@ -252,7 +252,7 @@ struct kernels_by_channel
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
       }
     };
-    // Two loops: what a prefetch takes of registers and instructions is felt by the smallest types.
+    // Two loops: prefetches take registers and instructions, which slows down the smallest types.
     if (way.prefetch > 0)
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
     else

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of the tiled backend: takes a plan's units and tiles in order, whatever the
-// recurrence.
+// The driver of the tiled backend: runs the units and tiles of a plan in order, for any recurrence.
 //
 // Work is cut into units (a strip of channels of some batch rows). Where there are enough units
-// each walks its time in order. Where there are few, time is split: a tile is reduced to one map
-// when it is first read, the carry folds through the maps from left to right in tile order, and the
-// tile is walked while it is still in L2, so that memory sees every array once. A worker that knows
-// the carry does both in one pass, with the same bits. Units that
-// wait for no other are shared out in blocks; all else is claimed in order from one counter, and
-// sums over broadcast axes are added up in the same order.
+// each walks its time in order. Where there are few, time is split. A tile is reduced to one map
+// when it is first read. The carry folds through the maps from left to right in tile order. The
+// tile is then walked while it is still in L2, so that memory sees every array once. A worker that
+// knows the carry does both in one pass, with the same bits. Units that wait for no other are
+// shared out in blocks; all else is claimed in order from one counter, and sums over broadcast axes
+// are added up in the same order.
 #pragma once
 
 #include <algorithm>

@@ -98,8 +98,9 @@ struct selective_shape {
   static constexpr std::int64_t mixing_place_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
-  // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
-  // first: what a thread keeps of its elements, u and z, and where it finds those of four arrays.
+  // Shared memory. Both kernels have (step, fed) and marks of steps and channels, B and C, D and
+  // the bias. The forward kernel also has the u and z of each thread's elements, and the places of
+  // these elements in four arrays.
   static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
                                 skip = c + mixing_bytes, bias = skip + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
@@ -110,8 +111,9 @@ struct selective_shape {
                                 forward_bytes = forward_marks;
   static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
 
-  // Of the adjoint besides: gradients of y, sums over states, what a thread keeps of its elements,
-  // states every four steps, products on their way to sums over channels, where seven arrays are.
+  // The adjoint also has gradients of y, sums over states, four values of each thread's elements,
+  // the states of every fourth step, products to be summed over channels, and the places of the
+  // elements in seven arrays.
   static constexpr int sum_steps =
       std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
   static constexpr int kept = 4;

@@ -63,7 +63,7 @@ class whole_rows {
       bytes = needed;
   }
 
-  /// Whether a tile uses rows. Of all tiles, only an incomplete last one does not.
+  /// Whether a tile uses rows. All tiles do, except an incomplete last one.
   SCANREC_DEVICE bool have(const tile_cutting& cutting, std::int64_t tile) const {
     return bytes != 0 && (tile + 1) << cutting.tile_shift <= cutting.steps;
   }

@@ -32,7 +32,7 @@ namespace detail {
 
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
-// That of an H100.
+// As many as an H100 has.
 inline std::int64_t shared_bytes_of_multiprocessor() { return 228 * 1024; }
 
 inline void check_blocks(std::int64_t) {}
