@@ -13,32 +13,15 @@
     "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files, as <scanrec/selective_arrays.hpp> is not"
 #endif
 
-#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/backends.hpp>
+#include <scanrec/detail/cpu/row_calls.hpp>
 #include <scanrec/detail/cpu/selective_driver.hpp>
 #include <scanrec/detail/problem/selective_scan.hpp>
 #include <scanrec/selective_arrays.hpp>
 
-namespace scanrec::detail::inline SCANREC_ABI {
-
-inline selective_workers workers_of(const tiled& on) {
-  return {on.threads, &on.executor, on.workspace};
-}
-inline selective_workers workers_of(const sequential& on) { return {1, nullptr, on.workspace}; }
-template <class Backend, class V>
-inline constexpr int selective_lanes = std::same_as<Backend, sequential> ? 1 : simd::lanes_v<V>;
-
-}  // namespace scanrec::detail::inline SCANREC_ABI
-
 namespace scanrec::inline SCANREC_ABI {
-
-/// A backend that runs selective scans: `tiled`, of which threads, executor and workspace count, or
-/// `sequential`, a channel at a time without lanes and threads.
-template <class Backend>
-concept runs_selective_scans = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
 
 /// A selective scan; V is the type of states: float, double, or std::complex of one of them.
 ///
@@ -53,12 +36,12 @@ concept runs_selective_scans = std::same_as<Backend, tiled> || std::same_as<Back
 /// Cost      per element and state an exponential and four operations; u, delta and z read, out
 ///           written once; b and c once per 16 (double: 8) channels, mostly from cache.
 /// Source    Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
-template <runs_selective_scans Backend, class V>
+template <runs_rows Backend, class V>
 void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
                     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
                     const std::type_identity_t<selective_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan(arrays, out, options);
-  detail::run_selective<detail::selective_forward_run, detail::selective_lanes<Backend, V>>(
+  detail::run_rows<detail::selective_forward_run, detail::row_lanes<Backend, V>>(
       "selective_scan", p, detail::workers_of(on));
 }
 template <class V>
@@ -83,14 +66,14 @@ void selective_scan(const selective_arrays<V>& arrays,
 /// Cost      per element and state an exponential and about twelve operations; without checkpoints
 ///           a forward pass more.
 /// Source    docs/selective_scan.md.
-template <runs_selective_scans Backend, class V>
+template <runs_rows Backend, class V>
 void selective_scan_vjp(
     const Backend& on, const selective_arrays<V>& arrays,
     const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan_vjp(arrays, out_grad, gradients, options);
-  detail::run_selective<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
+  detail::run_rows<detail::selective_vjp_run, detail::row_lanes<Backend, V>>(
       "selective_scan_vjp", p, detail::workers_of(on));
 }
 template <class V>
@@ -103,25 +86,25 @@ void selective_scan_vjp(
 }
 
 /// Bytes of workspace that the same call of selective_scan needs.
-template <runs_selective_scans Backend, class V>
+template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
     const std::type_identity_t<selective_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan(arrays, out, options);
-  return detail::selective_bytes<detail::selective_forward_run,
-                                 detail::selective_lanes<Backend, V>>(
+  return detail::rows_bytes<detail::selective_forward_run,
+                                 detail::row_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
 /// Bytes of workspace that the same call of selective_scan_vjp needs.
-template <runs_selective_scans Backend, class V>
+template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
     const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan_vjp(arrays, out_grad, gradients, options);
-  return detail::selective_bytes<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
+  return detail::rows_bytes<detail::selective_vjp_run, detail::row_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
 

@@ -14,9 +14,8 @@
 #include <cstdint>
 #include <new>
 #include <optional>
-#include <span>
 
-#include <scanrec/detail/cpu/scratch.hpp>
+#include <scanrec/detail/cpu/row_calls.hpp>
 #include <scanrec/detail/cpu/selective_adjoint.hpp>
 #include <scanrec/detail/cpu/selective_mixing_totals.hpp>
 #include <scanrec/detail/cpu/selective_plan.hpp>
@@ -27,13 +26,6 @@
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// The threads, executor and workspace of a call.
-struct selective_workers {
-  int threads = 1;  // as requested; 0: policy
-  const executor* on = nullptr;
-  std::span<std::byte> workspace{};
-};
 
 using selective_counter = std::atomic<std::int64_t>;
 inline void start_counters(selective_counter* counters, std::int64_t count) {
@@ -56,29 +48,11 @@ void run_stretches(const selective_plan& plan, const executor& on, selective_cou
   tasks.rethrow();
 }
 
-/// Memory of workers, each a number of pages.
-class worker_rooms {
- public:
-  template <class Tile, class Problem>
-  static worker_rooms of(const Problem& p, int workers, arena& memory) {
-    arena one;
-    const Tile counted(p, one);
-    worker_rooms rooms;
-    rooms.bytes_ = (one.bytes() + 4095) / 4096 * 4096;
-    rooms.first_ = memory.take<std::byte>(clipped_product(workers, rooms.bytes_, most_bytes));
-    return rooms;
-  }
-  [[nodiscard]] arena room(int worker) const { return arena(first_ + worker * bytes_); }
-
- private:
-  std::byte* first_ = nullptr;
-  std::int64_t bytes_ = 0;
-};
-
 /// A forward call: first what memory it takes, then itself.
 template <class V, int W>
 class selective_forward_run {
  public:
+  using plan_type = selective_plan;
   using tile = selective_forward<V, W>;
   using state = typename tile::state;
 
@@ -113,6 +87,7 @@ class selective_forward_run {
 template <class V, int W>
 class selective_vjp_run {
  public:
+  using plan_type = selective_plan;
   using tile = selective_adjoint<V, W>;
   using real = typename tile::real;
   using state = typename tile::state;
@@ -268,29 +243,5 @@ class selective_vjp_run {
   selective_problem<V> before_;  // the walk that finds the checkpoints
   std::optional<selective_forward_run<V, W>> walk_;
 };
-
-/// Runs a call, or says what memory it takes.
-template <template <class, int> class Run, int W, class Problem>
-void run_selective(const char* call, const Problem& p, const selective_workers& workers) {
-  using V = typename Problem::value;
-  const selective_plan plan(p, W, workers.threads);
-  arena counting;
-  { const Run<V, W> counted(p, plan, counting); }
-  problem named;
-  named.call = call;
-  scratch memory(named, counting.bytes(), least_alignment, workers.workspace);
-  arena room(memory.data());
-  Run<V, W> run(p, plan, room);
-  const executor by_default{};
-  run(workers.on != nullptr ? *workers.on : by_default);
-}
-template <template <class, int> class Run, int W, class Problem>
-std::int64_t selective_bytes(const Problem& p, int threads) {
-  using V = typename Problem::value;
-  const selective_plan plan(p, W, threads);
-  arena counting;
-  const Run<V, W> counted(p, plan, counting);
-  return counting.bytes();
-}
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

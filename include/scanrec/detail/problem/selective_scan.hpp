@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <scanrec/detail/problem/check.hpp>
+#include <scanrec/detail/problem/call_arrays.hpp>
 #include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
@@ -21,13 +21,17 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Collects the arrays of a call, checks them, and brings them to scan order, as Rows.
 template <class V, template <class> class Rows>
-class selective_call {
+class selective_call : call_arrays<V, Rows> {
+  using base = call_arrays<V, Rows>;
+  using base::check, base::refuse, base::require, base::values, base::reverse_;
+  template <class E>
+  static constexpr access access_to = base::template access_to<E>;
+
  public:
-  using real = real_part_of<V>;
+  using typename base::real;
 
   selective_call(const char* name, const selective_arrays<V>& arrays, direction order)
-      : reverse_(order == direction::reverse) {
-    called_.call = name;
+      : base(name, order == direction::reverse) {
     const extents& shape = arrays.u.shape();
     shape_ = shape;
     require("u", !arrays.u.absent());
@@ -54,7 +58,7 @@ class selective_call {
   // Each function checks an array and returns its form for kernels.
   template <class E>
   Rows<real> rows(const char* name, const stored_sequence<E>& of) {
-    return checked_rows<E>(name, of, shape_);
+    return this->template checked_rows<E>(name, of, shape_);
   }
   template <class E>
   auto per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
@@ -96,8 +100,8 @@ class selective_call {
     m.channels = per_channel(name, of.channels, states_);
     const extents wanted{
         .batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_};
-    m.steps = checked_rows<E>(name, of.steps, wanted);
-    m.imaginary = checked_rows<E>(name, of.imaginary, wanted);
+    m.steps = this->template checked_rows<E>(name, of.steps, wanted);
+    m.imaginary = this->template checked_rows<E>(name, of.imaginary, wanted);
     // Kernels read states as if they were channels.
     for (Rows<real>* const rows : {&m.steps, &m.imaginary})
       std::swap(rows->strides.channel, rows->strides.group);
@@ -137,7 +141,7 @@ class selective_call {
   void finish(selective_problem<V, Rows>& p, const std::array<in_place_pair, N>& may_alias) {
     p.batch = shape_.batch, p.time = shape_.time, p.channels = shape_.channel;
     p.states = static_cast<int>(states_), p.groups = groups_;
-    check_overlaps<most>(called_.call, used_, may_alias);
+    this->check_apart(may_alias);
   }
 
  private:
@@ -145,21 +149,7 @@ class selective_call {
     const char* name;
     const mixing_view<const V>* of;
   };
-  // The arrays of a call: more than a recurrence may have.
-  static constexpr int most = 32;
-  struct used_arrays {
-    std::array<array_use, most> all{};
-    int count = 0;
-    array_use* begin() { return all.data(); }
-    array_use* end() { return all.data() + count; }
-  };
 
-  [[noreturn]] void refuse(const char* argument, const text& expected, const text& got) const {
-    scanrec::detail::refuse(called_.call, argument, expected, got);
-  }
-  void require(const char* argument, bool given) const {
-    if (!given) refuse(argument, "an array", "none");
-  }
   void take_groups(const char* name, std::int64_t groups) {
     if (groups < 1 || shape_.channel % groups != 0)
       refuse(name,
@@ -170,39 +160,9 @@ class selective_call {
       refuse(name, text("as many groups as 'b' has, ", groups_), text(groups));
     groups_ = groups, grouped_ = true;
   }
-  template <class E>
-  static constexpr access access_to = std::is_const_v<E> ? access::read : access::write;
-  // Shape, place and strides of one array.
-  void check(const array_use& array, const extents& wanted, const char* more = "") {
-    if (!array.given) return;
-    if (array.shape != wanted) refuse(array.name, text("shape ", wanted, more), text(array.shape));
-    called_.shape = array.shape;
-    check_array(called_, array, array);
-    used_.all[used_.count++] = array;
-  }
-  template <class E, class Sequence>
-  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
-    array_use array = of.use();
-    array.name = name, array.use = access_to<E>;
-    check(array, wanted);
-    Rows<real> rows = Rows<real>::of(array, of.access());
-    if (!reverse_ || array.data == nullptr || array.shape.time == 0) return rows;
-    rows.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
-    rows.strides.time = -rows.strides.time;
-    return rows;
-  }
-  template <class E>
-  auto values(const char* name, const state_view<E>& of, const extents& wanted) {
-    using value = std::remove_const_t<E>;
-    check(use_of(name, of, access_to<E>), wanted);
-    return value_array<value>{const_cast<value*>(of.data), of.strides};
-  }
-
-  problem called_;  // whose name errors have
-  used_arrays used_;
   extents shape_;
   std::int64_t states_ = 0, groups_ = 1;
-  bool grouped_ = false, reverse_;
+  bool grouped_ = false;
 };
 
 template <class V, template <class> class Rows>

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A view of a sequence whose element type is not part of its own type.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/recurrence/rows.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A sequence_view of any type that computes in V, as float, bfloat16 and float16 do in float: one
+/// call takes several. `const V`: to read.
+template <class V>
+class stored_sequence {
+  using value = std::remove_const_t<V>;
+  template <class S>
+  static constexpr bool fits = std::is_same_v<compute_t<std::remove_const_t<S>>, value> &&
+                               (std::is_const_v<V> || !std::is_const_v<S>);
+  template <class S>
+  static std::bool_constant<fits<S>> converts(const sequence_view<S>&);
+  static std::false_type converts(...);
+
+ public:
+  SCANREC_INLINE constexpr stored_sequence() = default;
+  template <class S>
+  requires(fits<S>) SCANREC_INLINE
+      stored_sequence(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      : use_(detail::use_of("", view, access::read)),
+        access_(&detail::rows_of<std::remove_const_t<S>, value>) {}
+  template <class Given>
+  requires(!decltype(converts(std::declval<const Given&>()))::value)
+      stored_sequence(const Given&) {  // NOLINT(google-explicit-constructor)
+    static_assert(std::is_void_v<Given>,
+                  "scanrec: expected a sequence_view(x, extents) that computes in the real type of "
+                  "the arrays (float for bfloat16 and float16), not const where it is written; {} "
+                  "if absent");
+  }
+
+  [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }
+  [[nodiscard]] SCANREC_INLINE const extents& shape() const { return use_.shape; }
+
+  /// For the checks and kernels of calls.
+  [[nodiscard]] SCANREC_INLINE const array_use& use() const { return use_; }
+  [[nodiscard]] SCANREC_INLINE const detail::row_access<value>* access() const { return access_; }
+
+ private:
+  array_use use_;
+  const detail::row_access<value>* access_ = nullptr;
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
