@@ -14,11 +14,13 @@ INCLUDE = TESTS.parent / "include/scanrec"
 #: Headers without a test of their stem, and the file that tests them.
 ELSEWHERE = {
     "backends.hpp": "linear_scan_test.cpp",
+    "causal_conv1d_arrays.hpp": "causal_conv1d_test.cpp",
     "compiled.hpp": "install/compiled.cpp",
     "cuda/cub.cuh": "cuda/cub_kernels.cu",
     "cuda/error.cuh": "cuda/launch_test.cpp",
     "s5_system.hpp": "s5_test.cpp",
     "selective_arrays.hpp": "selective_scan_test.cpp",
+    "stored_sequence.hpp": "causal_conv1d_test.cpp",
     "triangular_matmul.hpp": "linear_scan_test.cpp",
     "variants.hpp": "linear_scan_test.cpp",
 }

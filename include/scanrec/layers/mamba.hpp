@@ -20,9 +20,8 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/detail/cpu/causal_convolution.hpp>
+#include <scanrec/causal_conv1d.hpp>
 #include <scanrec/detail/problem/check_layers.hpp>
-#include <scanrec/detail/simd/math.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/selective_scan.hpp>
@@ -188,10 +187,11 @@ class mamba_layer {
     memory.wide.resize(x.rows(), 2 * D), memory.out.resize(x.rows(), D);
     memory.low.resize(x.rows(), own.mixing.cols());
     memory.wide.noalias() = x * own.input;
-    const auto convolution = convolution_of(memory, batch, steps, resets);
     matrix active(x.rows(), D);
-    convolution.run(own.taps_bias.data(), active.data());
-    change(active, active, silu());
+    causal_conv1d(convolution_of(memory, batch), view(active, batch),
+                  {.initial_state = past_of(memory.start, batch),
+                   .final_state = past_of(carried, batch),
+                   .resets = resets});
     memory.low.noalias() = active * own.mixing;
     matrix delta = memory.low.leftCols(sizes_.delta_rank()) * own.delta;
     const matrix decay = -own.log_decay.array().exp();
@@ -204,7 +204,6 @@ class mamba_layer {
                     .checkpoints = checkpoints_of(memory, batch, steps)});
     y.resize(x.rows(), sizes_.channels);
     y.noalias() = memory.out * own.output;
-    convolution.carry(carried.past.data());
   }
 
   /// One step of a stream: x and y have a row per sequence.
@@ -246,10 +245,10 @@ class mamba_layer {
 
     gradients.output.noalias() += memory.out.transpose() * y_grad;
     memory.out.noalias() = y_grad * own.output.transpose();
-    const auto convolution = convolution_of(memory, batch, steps, resets);
-    matrix convolved(x.rows(), D), active(x.rows(), D);
-    convolution.run(own.taps_bias.data(), convolved.data());
-    change(active, convolved, silu());
+    const auto convolution = convolution_of(memory, batch);
+    const auto past = past_of(memory.start, batch);
+    matrix active(x.rows(), D);
+    causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
     matrix delta = memory.low.leftCols(K) * own.delta;
 
     // The scan's gradients: of delta, z and the outputs in their places.
@@ -277,44 +276,41 @@ class mamba_layer {
     low_grad.leftCols(K).noalias() = delta * own.delta.transpose();
     gradients.mixing.noalias() += active.transpose() * low_grad;
     active_grad.noalias() += low_grad * own.mixing.transpose();
-    change(active_grad, convolved, [](auto g, auto p) SCANREC_LAMBDA {
-      const auto s = simd::sigmoid(p);
-      return simd::mul(g, simd::fma(p, s.slope, s.value));
-    });
-    matrix taps_grad = matrix::Zero(sizes_.window, D);
-    convolution.taps_vjp(active_grad.data(), taps_grad.data());
-    gradients.taps += taps_grad, gradients.taps_bias += active_grad.colwise().sum();
-    convolution.u_vjp(active_grad.data(), memory.wide.data(), memory.wide.cols());
+    matrix taps_grad(sizes_.window, D), &u_grad = active;
+    causal_conv1d_vjp(convolution, view(std::as_const(active_grad), batch),
+                      {.x = view(u_grad, batch),
+                       .weight = taps_of(taps_grad),
+                       .bias = state_view<R>(bias_grad.data(), {.channel = D})},
+                      {.initial_state = past, .resets = resets});
+    gradients.taps += taps_grad, gradients.taps_bias += bias_grad;
+    memory.wide.leftCols(D) = u_grad;
     gradients.input.noalias() += x.transpose() * memory.wide;
     if (x_grad) x_grad->noalias() = memory.wide * own.input.transpose();
   }
 
  private:
-  static SCANREC_INLINE auto silu() {
-    return [](auto, auto p) SCANREC_LAMBDA { return simd::mul(p, simd::sigmoid(p).value); };
+  causal_conv1d_arrays<R> convolution_of(const memory_type& memory, std::int64_t batch) const {
+    return {.x = view(memory.wide, batch),
+            .weight = taps_of(own.taps),
+            .bias = state_view<const R>(own.taps_bias.data(), {.channel = sizes_.inner()}),
+            .activation = conv1d_activation::silu};
   }
-  // to = f(to, from), number by number, as lanes.
-  template <class F>
-  static void change(matrix& to, const matrix& from, F f) {
-    detail::for_lanes<R>(
-        to.size(), [f, x = to.data(), y = from.data()](auto lane, std::int64_t i) SCANREC_LAMBDA {
-          using L = decltype(lane);
-          detail::put_lane(x + i, L(f(detail::lane_at<L>(x + i), detail::lane_at<L>(y + i))));
-        });
+  // The taps of a convolution, whose rows are in the opposite order.
+  template <class Matrix>
+  auto taps_of(Matrix& m) const {
+    using number = std::remove_pointer_t<decltype(m.data())>;
+    const std::int64_t D = sizes_.inner(), w = sizes_.window;
+    return state_view<number>(m.data() + (w - 1) * D, {.channel = D, .group = w},
+                              {.channel = 1, .group = -D});
   }
-  detail::causal_convolution<R> convolution_of(const memory_type& memory, std::int64_t batch,
-                                               std::int64_t steps, const marks& resets) const {
-    detail::causal_convolution<R> c{.batch = batch,
-                                    .steps = steps,
-                                    .channels = sizes_.inner(),
-                                    .window = sizes_.window,
-                                    .taps = own.taps.data(),
-                                    .u = memory.wide.data(),
-                                    .u_stride = memory.wide.cols(),
-                                    .past = memory.start.past.data(),
-                                    .seen = {}};
-    if (!resets.absent()) c.cut(resets);
-    return c;
+  // The steps that a convolution sees before the first one of a chunk.
+  template <class Stream>
+  auto past_of(Stream& stream, std::int64_t batch) const {
+    using number = std::remove_pointer_t<decltype(stream.past.data())>;
+    const std::int64_t D = sizes_.inner();
+    return sequence_view<number>(stream.past.data(),
+                                 {.batch = batch, .time = sizes_.window - 1, .channel = D},
+                                 {.batch = D, .time = batch * D, .channel = 1});
   }
   std::int64_t check(const char* call, const rows& x, std::int64_t batch, const stream& s,
                      const marks& resets) const {
