@@ -72,7 +72,7 @@ def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
     if array.dtype.kind == "O" and not hasattr(value, "dtype"):
         refuse(call, argument, expected, kind.__name__, TypeError)
     if np.ma.is_masked(value):
-        got = f"{np.ma.count_masked(value)} of {value.size} masked"
+        got = f"{np.count_nonzero(value.mask)} of {value.size} masked"
         refuse(call, argument, "an array without masked elements (filled() makes one)", got)
     return array
 
