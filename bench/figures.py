@@ -36,6 +36,7 @@ FIGURES = {
     "linear_scan": (("bench/linear_scan.cpp", "bench/main.cpp"), ("README.md",)),
     "gated_scan": (("bench/gated_scan.cpp", "bench/main.cpp"), ("README.md", "docs/qrnn.md")),
     "selective_scan": (("bench/selective_scan.cpp", "bench/main.cpp"), ("docs/selective_scan.md",)),
+    "causal_conv1d": (("bench/causal_conv1d.cpp", "bench/main.cpp"), ("docs/causal_conv1d.md",)),
     "s5": (("bench/s5.cpp", "bench/main.cpp"), ("docs/s5.md",)),
     "text_model": (("bench/text_model.cpp", "bench/main.cpp"), ()),
     "scan_variants": (

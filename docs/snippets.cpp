@@ -648,6 +648,32 @@ void selective() {
   assert(out[0] > 0 && u_grad[0] > 0 && b_grad[0] > 0 && a_grad[0] > 0);
 }
 
+#include <scanrec/causal_conv1d.hpp>
+
+void convolution() {
+  // [causal_conv1d]
+  using namespace scanrec;
+  const extents shape{.batch = 2, .time = 300, .channel = 24};
+  const extents past{.batch = 2, .time = 3, .channel = 24};  // what four taps see of earlier steps
+  const extents taps{.channel = 24, .group = 4};             // the oldest step's first
+  floats x(14400, 1.0f), out(14400), weight(96, 0.25f), bias(24), state(144);
+  const causal_conv1d_arrays<float> arrays{
+      .x = view(x, shape),
+      .weight = state_view(weight, taps, {.channel = 4, .group = 1}),
+      .bias = state_view(bias, {.channel = 24}),
+      .activation = conv1d_activation::silu};
+  causal_conv1d(arrays, view(out, shape),
+                {.initial_state = view(state, past), .final_state = view(state, past)});
+
+  floats x_grad(14400), weight_grad(96);
+  causal_conv1d_vjp(arrays, view(out, shape),  // of half the sum of squares
+                    {.x = view(x_grad, shape),
+                     .weight = state_view(weight_grad, taps, {.channel = 4, .group = 1})});
+  // [/causal_conv1d]
+  assert(out[3 * 24] > 0.73f && out[3 * 24] < 0.74f && state[0] == 1.0f);
+  assert(x_grad[0] > 0 && weight_grad[0] > 0);
+}
+
 #include <scanrec/cells/log_space.hpp>
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
@@ -791,5 +817,6 @@ int main() {
   state_space();
   mamba();
   selective();
+  convolution();
   std::puts("ok");
 }

@@ -92,8 +92,7 @@ template <runs_rows Backend, class V>
     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
     const std::type_identity_t<selective_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan(arrays, out, options);
-  return detail::rows_bytes<detail::selective_forward_run,
-                                 detail::row_lanes<Backend, V>>(
+  return detail::rows_bytes<detail::selective_forward_run, detail::row_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
 /// Bytes of workspace that the same call of selective_scan_vjp needs.

@@ -31,4 +31,9 @@ void run_selective_scan(const selective_call& c, const scanrec_selective_arrays&
 template <class V>
 void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp_arrays& a);
 
+template <class V>
+void run_causal_conv1d(const conv1d_call& c, const scanrec_causal_conv1d_arrays& a);
+template <class V>
+void run_causal_conv1d_vjp(const conv1d_call& c, const scanrec_causal_conv1d_vjp_arrays& a);
+
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -59,12 +59,15 @@ void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, co
   }
 }
 
-/// The backend of a call, for arrays of T, or of a selective scan.
+/// The backend of a call for arrays of T, of a selective scan, and of a causal convolution.
 template <class T>
 tiled_or_checked<in_packs<T>> backend_of(const call& c) {
   return {{.threads = c.threads, .executor = *c.workers}, c.check_only};
 }
 inline tiled backend_of(const selective_call& c) {
+  return {.threads = c.threads, .executor = *c.workers};
+}
+inline tiled backend_of(const conv1d_call& c) {
   return {.threads = c.threads, .executor = *c.workers};
 }
 

@@ -40,7 +40,7 @@ int run_selective_on_gpu(const char* name, const scanrec_selective_problem* prob
                          const Arrays* arrays, const scanrec_cuda_queue* queue) {
   return guarded([&] {
     const scanrec_selective_problem& p = checked(name, problem, arrays);
-    const auto run = selective_call_for(name, scanrec_kernels_gpu.*Calls, p.dtype);
+    const auto run = call_for(name, scanrec_kernels_gpu.*Calls, p.dtype);
     gpu_queue in = checked_queue(name, queue);
     selective_call c;
     c.problem = p;

@@ -72,11 +72,10 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
-/// The call of a selective scan for the type of its problem.
-template <class Arrays>
-auto selective_call_for(const char* name,
-                        void (*const (&calls)[dtypes])(const selective_call&, const Arrays&),
-                        std::int32_t dtype) {
+/// The call for the type of a problem whose arrays have types of their own.
+template <class Call, class Arrays>
+auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, const Arrays&),
+              std::int32_t dtype) {
   if (calls[dtype] == nullptr)
     throw argument_error(name, "dtype", "a type of 32 bits or more that there are kernels for",
                          dtype_names[static_cast<std::size_t>(dtype)]);

@@ -42,6 +42,13 @@ struct selective_call {
   gpu_queue* queue = nullptr;         // on a GPU
 };
 
+/// A causal convolution, and who works on it.
+struct conv1d_call {
+  scanrec_causal_conv1d_problem problem;
+  int threads = 0;
+  const executor* workers = nullptr;
+};
+
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
@@ -58,6 +65,9 @@ struct kernels {
   // By the type that is computed in.
   void (*selective_scan[dtypes])(const selective_call&, const scanrec_selective_arrays&);
   void (*selective_scan_vjp[dtypes])(const selective_call&, const scanrec_selective_vjp_arrays&);
+  // The same, on CPUs.
+  void (*causal_conv1d[dtypes])(const conv1d_call&, const scanrec_causal_conv1d_arrays&);
+  void (*causal_conv1d_vjp[dtypes])(const conv1d_call&, const scanrec_causal_conv1d_vjp_arrays&);
 };
 
 }  // namespace scanrec::native

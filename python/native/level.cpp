@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The table of calls of one instruction set, or of GPUs: the one symbol that its objects export, by
 // the name scanrec_kernels_LEVEL. The build names the element types that there are kernels for, and
-// those of selective scans, if any.
+// those of selective scans and of causal convolutions, if any.
 #include <complex>
 #include <type_traits>
 
@@ -22,6 +22,8 @@ template <class T>
 constexpr bool known_real = known<T> && !types<std::complex<float>, std::complex<double>>::have<T>;
 template <class T>
 constexpr bool selective = types<SCANREC_SELECTIVE_ELEMENTS>::have<T>;
+template <class T>
+constexpr bool conv1d = types<SCANREC_CONV1D_ELEMENTS>::have<T>;
 
 /// What call() returns, or null.
 template <bool There, class F>
@@ -43,7 +45,9 @@ constexpr kernels table_of() {
           {where<known_real<T>>([] { return &run_gated_scan<T>; })...},
           {where<known_real<T>>([] { return &run_gated_scan_vjp<T>; })...},
           {where<selective<T>>([] { return &run_selective_scan<T>; })...},
-          {where<selective<T>>([] { return &run_selective_scan_vjp<T>; })...}};
+          {where<selective<T>>([] { return &run_selective_scan_vjp<T>; })...},
+          {where<conv1d<T>>([] { return &run_causal_conv1d<T>; })...},
+          {where<conv1d<T>>([] { return &run_causal_conv1d_vjp<T>; })...}};
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

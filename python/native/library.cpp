@@ -104,15 +104,16 @@ int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   });
 }
 
-/// The same for selective scans, whose arrays have the axes of the C++ interface.
-template <auto Calls, class Arrays>
-int run_selective(const char* name, const scanrec_selective_problem* problem,
-                  const Arrays* arrays) {
+/// The same for calls whose arrays have the axes of the C++ interface.
+template <auto Calls, class Call, class Problem, class Arrays>
+int run_typed(const char* name, const Problem* problem, const Arrays* arrays) {
   return guarded([&] {
-    const scanrec_selective_problem& p = checked(name, problem, arrays);
-    const auto run = selective_call_for(name, chosen().table->*Calls, p.dtype);
+    const Problem& p = checked(name, problem, arrays);
+    const auto run = call_for(name, chosen().table->*Calls, p.dtype);
     const executor workers = workers_of(p);
-    run({.problem = p, .threads = workers_asked_for(p), .workers = &workers}, *arrays);
+    Call c;
+    c.problem = p, c.threads = workers_asked_for(p), c.workers = &workers;
+    run(c, *arrays);
   });
 }
 
@@ -138,11 +139,20 @@ int scanrec_gated_scan_vjp(const scanrec_problem* problem, const scanrec_gated_v
 }
 int scanrec_selective_scan(const scanrec_selective_problem* problem,
                            const scanrec_selective_arrays* arrays) {
-  return run_selective<&kernels::selective_scan>("selective_scan", problem, arrays);
+  return run_typed<&kernels::selective_scan, selective_call>("selective_scan", problem, arrays);
 }
 int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
                                const scanrec_selective_vjp_arrays* arrays) {
-  return run_selective<&kernels::selective_scan_vjp>("selective_scan_vjp", problem, arrays);
+  return run_typed<&kernels::selective_scan_vjp, selective_call>("selective_scan_vjp", problem,
+                                                                 arrays);
+}
+int scanrec_causal_conv1d(const scanrec_causal_conv1d_problem* problem,
+                          const scanrec_causal_conv1d_arrays* arrays) {
+  return run_typed<&kernels::causal_conv1d, conv1d_call>("causal_conv1d", problem, arrays);
+}
+int scanrec_causal_conv1d_vjp(const scanrec_causal_conv1d_problem* problem,
+                              const scanrec_causal_conv1d_vjp_arrays* arrays) {
+  return run_typed<&kernels::causal_conv1d_vjp, conv1d_call>("causal_conv1d_vjp", problem, arrays);
 }
 
 const char* scanrec_last_error(void) { return last_error.whole.c_str(); }

@@ -9,23 +9,26 @@
 
 #include <scanrec/c/scanrec.h>
 #include <scanrec/element.hpp>
-#include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/selective_arrays.hpp>
 
 #include SCANREC_BACKEND
 #include "calls.hpp"
+#include "typed_arrays.hpp"
 
 namespace scanrec::native::SCANREC_LEVEL {
 
 /// The arrays of a call as the C++ interface takes them; V: of states.
 template <class V>
-class selective_views {
+class selective_views : typed_arrays<detail::real_part_of<V>> {
+  using base = typed_arrays<detail::real_part_of<V>>;
+  using base::refuse;
+
  public:
   using real = detail::real_part_of<V>;
 
   selective_views(const char* name, const scanrec_selective_problem& problem)
-      : name_(name), p_(problem) {
+      : base(name), p_(problem) {
     if (p_.groups < 1 || p_.channel % p_.groups != 0)
       refuse("groups", "1 or more, of which the channels are a multiple",
              std::to_string(p_.groups) + " of " + std::to_string(p_.channel));
@@ -38,10 +41,10 @@ class selective_views {
   /// A `const V` one is read. So are those below.
   template <class E>
   stored_sequence<E> sequence(const char* argument, const scanrec_typed_array& a) const {
-    return stored<E>(argument, a, {.batch = p_.batch, .time = p_.time, .channel = p_.channel},
-                     [](const std::int64_t* s) {
-                       return strides{.batch = s[0], .time = s[1], .channel = s[2]};
-                     });
+    if (a.strides == nullptr) return {};
+    return this->template stored<E>(
+        argument, a, {.batch = p_.batch, .time = p_.time, .channel = p_.channel},
+        {.batch = a.strides[0], .time = a.strides[1], .channel = a.strides[2]});
   }
   template <class E>
   mixing_view<E> mixing(const char* argument, const scanrec_typed_array& a,
@@ -50,13 +53,15 @@ class selective_views {
       if (a.strides != nullptr && a.dtype != p_.dtype) refuse(argument, state_name, a.dtype);
       return states_of_channels<E>({a.data, a.strides});
     }
+    if (a.strides == nullptr) return {};
     const auto part = [&](int which) {
-      return stored<typename mixing_view<E>::part>(
+      return this->template stored<typename mixing_view<E>::part>(
           argument, a,
           {.batch = p_.batch, .time = p_.time, .channel = p_.groups, .group = p_.states},
-          [](const std::int64_t* s) {
-            return strides{.batch = s[0], .time = s[1], .channel = s[2], .group = s[3]};
-          },
+          {.batch = a.strides[0],
+           .time = a.strides[1],
+           .channel = a.strides[2],
+           .group = a.strides[3]},
           which);
     };
     mixing_view<E> view;
@@ -125,41 +130,10 @@ class selective_views {
   }
 
  private:
-  static constexpr bool single = std::is_same_v<real, float>;
-  static constexpr std::int32_t own = single ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
-  static constexpr const char* own_name = single ? "float32" : "float64";
-  static constexpr const char* state_name = !detail::is_complex<V> ? own_name
-                                            : single               ? "complex64"
+  static constexpr const char* state_name = !detail::is_complex<V> ? base::own_name
+                                            : base::single         ? "complex64"
                                                                    : "complex128";
 
-  [[noreturn]] void refuse(const char* argument, const char* expected,
-                           const std::string& got) const {
-    throw argument_error(name_, argument, expected, got);
-  }
-  [[noreturn]] void refuse(const char* argument, const char* expected, std::int32_t dtype) const {
-    refuse(argument, expected, "scanrec_dtype " + std::to_string(dtype));
-  }
-  template <class E, class StridesOf>
-  stored_sequence<E> stored(const char* argument, const scanrec_typed_array& a,
-                            const extents& shape, StridesOf strides_of, int first = 0) const {
-    if (a.strides == nullptr) return {};
-    const auto of = [&](auto element) -> stored_sequence<E> {
-      using S = decltype(element);
-      using stored_type = std::conditional_t<std::is_const_v<E>, const S, S>;
-      auto* const data = static_cast<stored_type*>(a.data);
-      return sequence_view<stored_type>{data == nullptr ? data : data + first, shape,
-                                        strides_of(a.strides)};
-    };
-    if (a.dtype == own) return of(real{});
-    if constexpr (single) {
-      if (a.dtype == SCANREC_BFLOAT16) return of(bfloat16{});
-      if (a.dtype == SCANREC_FLOAT16) return of(float16{});
-      refuse(argument, "float32, bfloat16 or float16", a.dtype);
-    }
-    refuse(argument, own_name, a.dtype);
-  }
-
-  const char* name_;
   const scanrec_selective_problem& p_;
 };
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "xla_call.hpp"
-#include "xla_selective.hpp"
+#include "xla_typed.hpp"
 
 namespace {
 
@@ -95,3 +95,5 @@ SCANREC_HANDLER(scanrec_xla_gated_scan, scanrec_gated_scan)
 SCANREC_HANDLER(scanrec_xla_gated_scan_vjp, scanrec_gated_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_selective_scan, scanrec_selective_scan)
 SCANREC_HANDLER(scanrec_xla_selective_scan_vjp, scanrec_selective_scan_vjp)
+SCANREC_HANDLER(scanrec_xla_causal_conv1d, scanrec_causal_conv1d)
+SCANREC_HANDLER(scanrec_xla_causal_conv1d_vjp, scanrec_causal_conv1d_vjp)

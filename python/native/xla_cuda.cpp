@@ -9,7 +9,7 @@
 #include <scanrec/c/scanrec_cuda.h>
 
 #include "xla_call.hpp"
-#include "xla_selective.hpp"
+#include "xla_typed.hpp"
 
 namespace {
 

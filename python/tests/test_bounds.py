@@ -20,7 +20,7 @@ from conftest import MANY_AXES
 
 import scanrec
 from scanrec import _native as native
-from scanrec._op.spec import is_edge
+from scanrec._op.spec import is_edge, primal_of
 
 try:
     from ml_dtypes import bfloat16
@@ -313,6 +313,40 @@ def run_selective(call, dtype, number):
         x.check()
 
 
+def run_conv1d(call, dtype, number):
+    """A causal convolution of the C interface; `dtype` is that of its weights."""
+    case = Case(number, dtype)
+    rng = case.rng
+    batch, time, channels = rng.choice((1, 2, 3)), rng.choice(LENGTHS), rng.choice(CHANNELS)
+    width = rng.choice((1, 2, 3, 4, 4, 4, 9))
+    stored = rng.choice(("float32", "bfloat16", "float16")) if dtype == "float32" else dtype
+    before, after = (width - 1 + rng.choice((0, 0, 1, 5)) for _ in range(2))
+    typed = {
+        "x": (batch, time, channels), "out": (batch, time, channels),
+        "initial_state": (batch, before, channels), "final_state": (batch, after, channels),
+    }  # fmt: skip
+    shapes, dtypes = {"weight": (channels, width), "bias": (channels,)}, {}
+    for name in native.CALLS[call].arrays:
+        of = primal_of(name)
+        if of in ("bias", "initial_state", "final_state", "resets") and case.one_in(3):
+            continue
+        if of == "resets":
+            case.add(name, (batch, time), "bool", broadcast=False)
+        elif of in typed:
+            case.add(name, typed[of], stored, broadcast=False)
+            dtypes[name] = stored
+        else:
+            case.add(name, shapes[of], dtype, broadcast=False)
+    case.describe(call)
+    native.call(
+        call, {name: x.native for name, x in case.arrays.items()}, dtypes, dtype=dtype,
+        shape=(batch, time, channels, width, before, after), silu=case.one_in(2),
+        threads=rng.choice((1, 2, 5)),
+    )  # fmt: skip
+    for x in case.arrays.values():
+        x.check()
+
+
 def run_numpy(call, dtype, number):
     """A call of the NumPy functions on views of random strides."""
     case = Case(number, dtype)
@@ -356,7 +390,8 @@ def run_numpy(call, dtype, number):
 CALLS = [
     *((call, dtype) for call in native.CALLS for dtype in DTYPES
       if not (call.startswith("gated") and dtype.startswith("complex"))
-      and not (call.startswith("selective") and dtype.endswith("16"))),
+      and not (call.startswith("selective") and dtype.endswith("16"))
+      and not (call.startswith("causal") and dtype not in ("float32", "float64"))),
     *((f"numpy.{call}", dtype) for call in ("linear_scan", "linear_scan_vjp", "linear_scan_jvp")
       for dtype in (*("float32", "float64", "complex128", "float16"),
                     *(("bfloat16",) if bfloat16 else ()))),
@@ -377,7 +412,8 @@ if __name__ == "__main__":
     for call, dtype in CALLS:
         if call != sys.argv[1]:
             continue
-        run = run_selective if call.startswith("selective") else run_native
+        runs = {"selective": run_selective, "causal": run_conv1d}
+        run = runs.get(call.partition("_")[0], run_native)
         for number in range(int(sys.argv[2])):
             if call.startswith("numpy."):
                 run_numpy(call.removeprefix("numpy."), dtype, number)

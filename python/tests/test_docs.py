@@ -45,6 +45,16 @@ A, B, C, D = -jnp.ones((6, 4)), jnp.ones((2, 9, 4)), jnp.ones((2, 9, 4)), jnp.on
 x = dt = z_t = jnp.ones((2, 6))
 state, B_t, C_t, delta_bias, dt_bias = jnp.ones((2, 6, 4)), jnp.ones((2, 4)), jnp.ones((2, 4)), D, D
 """,
+    "out = scanrec.torch.causal_conv1d": """\
+import torch, scanrec.torch
+x, weight, bias, states = torch.rand(2, 6, 9), torch.rand(6, 4), torch.rand(6), torch.rand(2, 6, 3)
+x_t, conv_state = torch.rand(2, 6), torch.zeros(2, 6, 4)
+""",
+    "out, state = scanrec.jax.causal_conv1d": """\
+import jax.numpy as jnp, scanrec.jax
+x, weight, bias, state = jnp.ones((2, 9, 6)), jnp.ones((6, 4)), jnp.ones(6), jnp.ones((2, 3, 6))
+marks, x_t, conv_state = jnp.zeros((2, 9), bool), jnp.ones((2, 6)), jnp.zeros((2, 4, 6))
+""",
     "def on_each(gate, input):": """\
 import jax, jax.numpy as jnp, scanrec.jax
 from jax.sharding import PartitionSpec as P

@@ -438,5 +438,6 @@ def test_bad_input_is_refused(error, words, call):
 
 def test_what_the_module_offers():
     assert set(scanrec.jax.__all__) == {
-        *("linear_scan", "lru", "qrnn_pool", "s5", "selective_scan", "selective_state_update")
+        *("causal_conv1d", "causal_conv1d_update", "linear_scan", "lru", "qrnn_pool", "s5"),
+        *("selective_scan", "selective_state_update"),
     }

@@ -20,6 +20,7 @@ from conftest import MANY_AXES, Random, check_many_axes, loop, run_alone
 
 import scanrec
 from scanrec import _native
+from scanrec._op.conv1d.spec import CONV1D
 from scanrec._op.gated.spec import GATED
 from scanrec._op.linear.spec import LINEAR
 from scanrec._op.selective.spec import SELECTIVE as SELECTIVE_SCAN
@@ -96,6 +97,37 @@ def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, 
             problem = SELECTIVE
         with pytest.raises(ValueError, match=f"^{call}: argument '{name}': expected strides"):
             _native.call(call, given | {name: far}, {}, **problem)
+
+
+@pytest.mark.parametrize("call", [call.name for call in CONV1D.calls])
+def test_conv1d_arrays_have_the_names_that_the_library_knows_them_by(random, call):
+    shapes = dict(
+        x=(2, 3, 5), weight=(5, 4), bias=(5,), initial_state=(2, 3, 5), out_grad=(2, 3, 5)
+    )
+    problem = dict(dtype="float64", shape=(2, 3, 5, 4, 3, 3), silu=True)
+    read = {name: random(*shape) for name, shape in shapes.items()}
+    given = {k: _native.Array(x.ctypes.data, [1] * x.ndim) for k, x in read.items()}
+    names = _native.CALLS[call].arrays
+    for name in names:
+        arrays = {k: x for k, x in given.items() if k in names}
+        arrays[name] = _native.Array(64, (2**62, 2**62, 2**62))
+        with pytest.raises(ValueError, match=f"^{call}: argument '{name}': expected strides"):
+            _native.call(call, arrays, {}, **problem)
+
+
+def test_causal_conv1d_of_the_c_interface(random):
+    x, weight, out, final = random(1, 6, 2), random(2, 3), np.zeros((1, 6, 2)), np.zeros((1, 2, 2))
+    arrays = dict(x=x, weight=weight, out=out, final_state=final)
+    given = {
+        name: _native.Array(a.ctypes.data, [s // a.itemsize for s in a.strides])
+        for name, a in arrays.items()
+    }
+    problem = dict(dtype="float64", shape=(1, 6, 2, 3, 2, 2), silu=False)
+    _native.call("causal_conv1d", given, {}, **problem)
+    padded = np.concatenate([np.zeros((1, 2, 2)), x], 1)
+    want = sum(weight[:, k] * padded[:, k : k + 6] for k in range(3))
+    np.testing.assert_allclose(out, want, 1e-14)
+    np.testing.assert_array_equal(final, x[:, 4:])
 
 
 def test_selective_scan_of_the_c_interface(random):

@@ -14,7 +14,7 @@ extern "C" {
 #define SCANREC_C_API __attribute__((visibility("default")))
 
 /// Grows whenever a struct or a function below changes; scanrec_c_version() says the library's.
-#define SCANREC_C_VERSION 4
+#define SCANREC_C_VERSION 5
 
 /// What a call returns; scanrec_last_error() has the words.
 enum scanrec_status {
@@ -187,6 +187,44 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;
 
+/// What all arrays of a causal convolution have in common.
+typedef struct scanrec_causal_conv1d_problem {
+  int32_t dtype;                 ///< that is computed in: SCANREC_FLOAT32 or SCANREC_FLOAT64
+  int64_t batch, time, channel;  ///< of x
+  int64_t width;                 ///< taps of every channel
+  /// Steps of the states, width - 1 or more: of initial_state and initial_grad, and of final_state
+  /// and final_grad.
+  int64_t initial_steps, final_steps;
+  int32_t silu;     ///< 1: SiLU of the sums; 0: the sums
+  int32_t threads;  ///< as in scanrec_problem
+  scanrec_executor executor;
+  void* pool;
+} scanrec_causal_conv1d_problem;
+
+/// Arrays of scanrec_causal_conv1d, with a stride for every axis that is named here. Arrays without
+/// a type of their own have the problem's type.
+typedef struct scanrec_causal_conv1d_arrays {
+  scanrec_typed_array x;              ///< batch, time, channel
+  scanrec_array weight;               ///< channel, tap: that of the oldest step first
+  scanrec_array bias;                 ///< channel; absent: 0
+  scanrec_typed_array initial_state;  ///< the inputs before the first step; absent: 0
+  scanrec_array resets;               ///< bytes, 0 or 1: batch, time; a sequence starts here
+  scanrec_typed_array out;            ///< batch, time, channel
+  scanrec_typed_array final_state;    ///< batch, time, channel; may be initial_state
+} scanrec_causal_conv1d_arrays;
+
+/// Arrays of scanrec_causal_conv1d_vjp. Absent gradients are zero, or not computed.
+typedef struct scanrec_causal_conv1d_vjp_arrays {
+  scanrec_typed_array x;
+  scanrec_array weight, bias;
+  scanrec_typed_array initial_state;
+  scanrec_array resets;
+  scanrec_typed_array out_grad, final_grad;
+  scanrec_typed_array x_grad;
+  scanrec_array weight_grad, bias_grad;
+  scanrec_typed_array initial_grad;
+} scanrec_causal_conv1d_vjp_arrays;
+
 /// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan. Logarithms have
 /// real element types, and contracts as scanrec::gated_scan with the cell log_space: no array
 /// shares the memory of `state`.
@@ -214,6 +252,13 @@ SCANREC_C_API int scanrec_selective_scan(const scanrec_selective_problem* proble
 /// Its adjoint, as scanrec::selective_scan_vjp.
 SCANREC_C_API int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
                                              const scanrec_selective_vjp_arrays* arrays);
+
+/// A depthwise convolution along time, as scanrec::causal_conv1d.
+SCANREC_C_API int scanrec_causal_conv1d(const scanrec_causal_conv1d_problem* problem,
+                                        const scanrec_causal_conv1d_arrays* arrays);
+/// Its adjoint, as scanrec::causal_conv1d_vjp.
+SCANREC_C_API int scanrec_causal_conv1d_vjp(const scanrec_causal_conv1d_problem* problem,
+                                            const scanrec_causal_conv1d_vjp_arrays* arrays);
 
 /// What was wrong with the last call of this thread that did not return SCANREC_OK. For
 /// SCANREC_BAD_ARGUMENT the text is "<call>: argument '<argument>': <reason>".

@@ -6,26 +6,39 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
+from ._op.conv1d.spec import CONV1D
 from ._op.gated.spec import GATED
 from ._op.linear.spec import LINEAR
 from ._op.selective.spec import SELECTIVE
-from ._op.spec import primal_of
+from ._op.spec import Operation, primal_of
 
-__all__ = ["CALLS", "DTYPES", "Array", "ArgumentError", "Prepared", "call", "checkpoint_shape"]
+__all__ = [
+    "CALLS",
+    "DTYPES",
+    "GPU_CALLS",
+    "Array",
+    "ArgumentError",
+    "Prepared",
+    "call",
+    "checkpoint_shape",
+]
 __all__ += ["instruction_set", "load", "raise_error", "threads", "version"]
 
-_C_VERSION = 4
+_C_VERSION = 5
 
 #: The operations with native calls.
-_OPERATIONS = LINEAR, GATED, SELECTIVE
+_OPERATIONS = LINEAR, GATED, SELECTIVE, CONV1D
 
 #: The native calls by name.
 CALLS = {call.name: call for op in _OPERATIONS for call in op.calls}
+
+#: The names of those that run on GPUs, too.
+GPU_CALLS = [call.name for op in _OPERATIONS if op.on_gpu for call in op.calls]
 
 #: ``enum scanrec_dtype`` by the names of NumPy.
 _NAMES = "float32", "float64", "complex64", "complex128", "bfloat16", "float16"
@@ -141,6 +154,9 @@ _PROBLEM = Struct("iiPiiiiiidPP")
 # struct scanrec_selective_problem: dtype; batch, time, channel, states, groups; b_of_steps,
 # c_of_steps, softplus, reverse, threads, more_resets; executor, pool.
 _SELECTIVE_PROBLEM = Struct("i5q6iPP")
+# struct scanrec_causal_conv1d_problem: dtype; batch, time, channel, width, initial_steps,
+# final_steps; silu, threads; executor, pool.
+_CONV1D_PROBLEM = Struct("i6q2iPP")
 
 
 def _problem(
@@ -180,6 +196,20 @@ def _selective_problem(
     )
 
 
+def _conv1d_problem(
+    _: int, *, dtype: str, shape: Sequence[int], silu: bool, threads: int = 0
+) -> bytes:
+    return _CONV1D_PROBLEM.pack(DTYPES[dtype], *shape, silu, threads, 0, 0)
+
+
+_MAKE: dict[Operation, Callable[..., bytes]] = {
+    SELECTIVE: _selective_problem,
+    CONV1D: _conv1d_problem,
+}
+#: The functions that make the problem of each call.
+_PROBLEMS = {call.name: _MAKE.get(op, _problem) for op in _OPERATIONS for call in op.calls}
+
+
 class Prepared:
     """A native call on arrays with given strides. It can run any number of times, in any thread.
 
@@ -192,8 +222,9 @@ class Prepared:
     dtypes:
         The element types of arrays that have one of their own and differ from ``dtype``.
     dtype, shape, **problem:
-        The problem: the fields of ``scanrec_problem``, or of ``scanrec_selective_problem``, whose
-        shape is (batch, time, channel, states, groups).
+        The problem: the fields of ``scanrec_problem``; of ``scanrec_selective_problem``, whose
+        shape is (batch, time, channel, states, groups); or of ``scanrec_causal_conv1d_problem``,
+        whose shape is (batch, time, channel, width, initial_steps, final_steps).
     """
 
     __slots__ = ("_fields", "_numbers", "_pack", "_positions", "function", "name", "problem")
@@ -217,8 +248,7 @@ class Prepared:
             fields[layout.positions[of] + 1] = address + 8 * begin
         for of in layout.typed:
             fields[layout.positions[of] + 2] = DTYPES[dtypes.get(of, problem["dtype"])]
-        make = _selective_problem if name.startswith(SELECTIVE.name) else _problem
-        self.problem = make(address, **problem)
+        self.problem = _PROBLEMS[name](address, **problem)
         self.name, self.function = name, getattr(_lib, f"scanrec_{name}")
         self._numbers = numbers  # The fields contain addresses of its elements.
         self._positions = [layout.positions[of] for of in strides]

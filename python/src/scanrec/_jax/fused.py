@@ -85,6 +85,15 @@ class Fused(Primitives):
             return super().run(params, *args)
         return self.tangent(params, params.named(args))
 
+    def run_composed(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
+        arrays = params.named(args)
+        if params.kind == "vjp":
+            return self._composed_adjoint(params, arrays)
+        if params.kind == "jvp":
+            return self.tangent(params, arrays)
+        out = self.composed(params.problem, arrays)
+        return [out[name] for name in params.shapes]
+
     # ---- tangents --------------------------------------------------------------------------------
 
     def _value_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:

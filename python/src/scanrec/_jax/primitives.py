@@ -145,6 +145,10 @@ class Primitives:
         )
         return [jnp.conj(x) for x in out] if conjugates else out
 
+    def run_composed(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
+        """Computes a primitive by other operations."""
+        raise NotImplementedError
+
     # ---- primitives ------------------------------------------------------------------------------
 
     def _primitive(self, kind: str) -> Any:
@@ -155,7 +159,11 @@ class Primitives:
         batching.primitive_batchers[primitive] = self.batch
         partial_eval.dce_rules[primitive] = self._eliminate
         mlir.register_lowering(primitive, self._lower, platform="cpu")
-        lower = on_gpu(self._lower) if self.has_kernel(kind) else self._lower
+        lower: Callable[..., Any] = self._lower
+        if not self.operation.on_gpu:
+            lower = mlir.lower_fun(self._composed)
+        elif self.has_kernel(kind):
+            lower = on_gpu(lower)
         mlir.register_lowering(primitive, lower, platform="cuda")
         allow_in_shard_map(primitive)
         return primitive
@@ -175,6 +183,9 @@ class Primitives:
         if run is None and self.has_kernel(params.kind):
             run = partitioned(self, params, avals, ctx)
         return mlir.lower_fun(run or partial(self.run, params))(ctx, *args)
+
+    def _composed(self, *args: Any, params: Params, **_: Any) -> Sequence[jax.Array]:
+        return self.run_composed(params, *args)
 
     def _eliminate(self, used: Sequence[bool], *more: Any) -> tuple[list[bool], Any]:
         """Leaves out results that nobody uses, and the operands that only these need."""

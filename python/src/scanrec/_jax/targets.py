@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,17 @@ def target_of(call: str) -> str:
     return f"scanrec_{call}_v{_VERSION}"
 
 
-def _register(library: ctypes.CDLL, prefix: str, platform: str) -> None:
-    for call in _native.CALLS:
+def _register(
+    library: ctypes.CDLL, prefix: str, platform: str, calls: Collection[str] = _native.CALLS
+) -> None:
+    for call in calls:
         handler = jax.ffi.pycapsule(getattr(library, prefix + call))  # type: ignore[no-untyped-call]
         jax.ffi.register_ffi_target(target_of(call), handler, platform=platform)
 
 
 @cache
 def _register_on_gpu() -> None:
-    _register(_cuda.library(), "scanrec_xla_cuda_", "CUDA")
+    _register(_cuda.library(), "scanrec_xla_cuda_", "CUDA", _native.GPU_CALLS)
 
 
 def on_gpu(lower: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,6 +108,9 @@ class Operation:
         The users' names of arrays whose native names differ.
     typed:
         The arrays with an element type of their own.
+    on_gpu:
+        Whether there are kernels for GPUs. Otherwise the results are composed of other operations
+        there.
     """
 
     name: str
@@ -119,6 +122,7 @@ class Operation:
     linear_in: frozenset[str] = frozenset()
     names: dict[str, str] = field(default_factory=dict, hash=False)
     typed: frozenset[str] = frozenset()
+    on_gpu: bool = True
 
     @cached_property
     def differentiable(self) -> tuple[str, ...]:

@@ -17,13 +17,23 @@ if _jax.__version_info__ < _OLDEST:
         "pip install --upgrade 'scanrec[jax]'"
     )
 
+from .._op.conv1d.jax import causal_conv1d, causal_conv1d_update
 from .._op.gated.jax import qrnn_pool
 from .._op.linear.jax import linear_scan
 from .._op.selective.jax import selective_scan, selective_state_update
 from .._op.state_space.jax import lru, s5
 from .._parts import importer
 
-__all__ = ["linear_scan", "lru", "qrnn_pool", "s5", "selective_scan", "selective_state_update"]
+__all__ = [
+    "causal_conv1d",
+    "causal_conv1d_update",
+    "linear_scan",
+    "lru",
+    "qrnn_pool",
+    "s5",
+    "selective_scan",
+    "selective_state_update",
+]
 _PARTS = {"nn", "nnx"}
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
         f"{_torch.__version__}: pip install --upgrade 'scanrec[torch]'"
     )
 
+from .._op.conv1d.torch import causal_conv1d, causal_conv1d_update
 from .._op.gated.torch import qrnn_pool
 from .._op.linear.torch import linear_scan
 from .._op.selective.torch import resets_from_cu_seqlens, selective_scan
@@ -24,6 +25,8 @@ from .._parts import importer
 from . import integrations
 
 __all__ = [
+    "causal_conv1d",
+    "causal_conv1d_update",
     "integrations",
     "linear_scan",
     "lru",

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
+from ..._op.conv1d.torch import causal_conv1d, causal_conv1d_update
 from ..._op.linear.torch import linear_scan
 from ..._op.selective.torch import selective_scan
 from ..._op.selective.torch_step import selective_state_update
@@ -29,7 +30,10 @@ __all__ = ["apply_to", "restore"]
 Model = TypeVar("Model", bound=torch.nn.Module)
 Kind: TypeAlias = type[torch.nn.Module]
 
-_MAMBA = ("mamba_selective_scan", "mamba_selective_state_update")
+_MAMBA = (
+    *("mamba_selective_scan", "mamba_selective_state_update"),
+    *("causal_conv1d_fn", "causal_conv1d_update"),
+)
 
 #: The layers that are known, by module and class, and the method of each that is replaced, with the
 #: names that its ``forward`` uses.
@@ -48,10 +52,12 @@ _INSTEAD_OF = "_scanrec_instead_of"  # the class of transformers, in ours
 def apply_to(model: Model) -> Model:
     """Replace the scans of a model of transformers by those of scanrec, in place.
 
-    Mamba, FalconMamba and Jamba then call :func:`scanrec.torch.selective_scan`, and
-    :func:`scanrec.torch.selective_state_update` where they generate. RecurrentGemma calls
-    :func:`scanrec.torch.linear_scan`. Parameters stay, and results differ by rounding only. Copies
-    of the model call the same functions, and so does a pickled model after loading.
+    Mamba, FalconMamba and Jamba then call :func:`scanrec.torch.selective_scan` and
+    :func:`scanrec.torch.causal_conv1d`. Where they generate, they call
+    :func:`scanrec.torch.selective_state_update` and :func:`scanrec.torch.causal_conv1d_update`.
+    RecurrentGemma calls :func:`scanrec.torch.linear_scan`. Parameters stay, and results differ by
+    rounding only. Copies of the model call the same functions, and so does a pickled model after
+    loading.
 
     The version of transformers is 5.23, or any whose layers call the same functions. Returns the
     model.
@@ -195,6 +201,39 @@ def _update(
         return selective_state_update(state, hidden_states, dt, A, B, C, D, z, bias, dt_softplus)
 
 
+def _conv(
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None,
+    activation: str | None = None, seq_idx: Tensor | None = None, **_: Any,
+) -> Tensor:  # fmt: skip
+    own, rest = _activations(activation)
+    x = hidden_states.to(weight.dtype)
+    out: Tensor = rest(causal_conv1d(x, weight, bias, seq_idx, activation=own))
+    return out.to(hidden_states.dtype)
+
+
+def _conv_update(
+    hidden_states: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:  # fmt: skip
+    own, rest = _activations(activation)
+    # Caches may have another type than the model: the kernel keeps states in the type of inputs.
+    x, state = hidden_states.to(weight.dtype), conv_state.to(weight.dtype)
+    with torch.no_grad():
+        out: Tensor = rest(causal_conv1d_update(x, state, weight, bias, own))
+        if state is not conv_state:
+            conv_state.copy_(state)
+        return out.to(hidden_states.dtype)
+
+
+def _activations(name: str | None) -> tuple[str | None, Any]:
+    """The activation that the convolution applies, and a function for what is left."""
+    if name in (None, "silu", "swish"):
+        return name, lambda x: x
+    from transformers.activations import ACT2FN
+
+    return None, ACT2FN[name]
+
+
 def _no_fused_layer(*arguments: Any, **options: Any) -> None:
     """No kernel for a whole layer. Mixers then call the scan."""
 
@@ -217,5 +256,7 @@ def _rnn_scan(
 _FUNCTIONS = {
     "mamba_selective_scan": _scan,
     "mamba_selective_state_update": _update,
+    "causal_conv1d_fn": _conv,
+    "causal_conv1d_update": _conv_update,
     "mamba_inner_fn": _no_fused_layer,
 }
