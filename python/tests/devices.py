@@ -69,7 +69,7 @@ def emulated(monkeypatch):
     path = os.environ.get("SCANREC_EMULATED_CUDA")
     if not path:
         pytest.skip("SCANREC_EMULATED_CUDA names no library")
-    library = _native.load(Path(path), "scanrec_cuda_")
+    library = _native.load(Path(path), "scanrec_cuda_", _native.GPU_CALLS)
     monkeypatch.setattr(_cuda, "library", lambda: library)
 
 

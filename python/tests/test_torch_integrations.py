@@ -44,7 +44,7 @@ def mixers(model):
 @pytest.fixture
 def calls(monkeypatch):
     """How often our functions are called."""
-    counts = {"_scan": 0, "_update": 0}
+    counts = dict.fromkeys(("_scan", "_update", "_conv", "_conv_update"), 0)
     functions = integrations._transformers._FUNCTIONS
     for name, function in list(functions.items()):
         if function.__name__ in counts:
@@ -75,7 +75,7 @@ def test_logits_and_gradients(model, calls, train):
     logits, grads = results(model)
     assert integrations.apply_to(model) is model
     ours, found = results(model)
-    assert calls == {"_scan": 2, "_update": 0}
+    assert calls == {"_scan": 2, "_update": 0, "_conv": 2, "_conv_update": 0}
     torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
     for name, g in found.items():
         torch.testing.assert_close(
@@ -92,7 +92,7 @@ def test_generation(model, calls):
     want = model.generate(TEXT[:, :20], attention_mask=attend, **options)
     integrations.apply_to(model)
     got = model.generate(TEXT[:, :20], attention_mask=attend, **options)
-    assert calls == {"_scan": 2, "_update": 2 * 11}
+    assert calls == {"_scan": 2, "_update": 22, "_conv": 2, "_conv_update": 22}
     assert torch.equal(got.sequences, want.sequences)
     torch.testing.assert_close(got.logits, want.logits, rtol=1e-4, atol=1e-4)
 

@@ -55,7 +55,7 @@ def library() -> ctypes.CDLL:
             f"scanrec: this build has no kernels for GPUs ({PATH.name}); with nvcc 12.3 or newer "
             f"in PATH, build the package again: {BUILD}"
         )
-    return _native.load(PATH, "scanrec_cuda_")
+    return _native.load(PATH, "scanrec_cuda_", _native.GPU_CALLS)
 
 
 def call(

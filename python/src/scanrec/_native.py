@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, NoReturn
@@ -61,14 +61,16 @@ class Array(NamedTuple):
     strides: Sequence[int]
 
 
-def load(path: Path, prefix: str) -> ctypes.CDLL:
-    """Loads a library whose functions have a prefix. Its functions take bytes, or addresses: ctypes
-    would need longer to check types than a small call takes."""
+def load(path: Path, prefix: str, calls: Iterable[str] = CALLS) -> ctypes.CDLL:
+    """Loads a library that has these calls. The names of its functions begin with a prefix.
+
+    Functions take bytes, or addresses: ctypes would need longer to check types than a small call
+    takes."""
     try:
         lib = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise ImportError(f"scanrec: cannot load {path.name}: {error}") from error
-    for name in CALLS:
+    for name in calls:
         getattr(lib, f"{prefix}{name}").restype = ctypes.c_int
     for part in ("", "_argument", "_reason"):
         getattr(lib, f"{prefix}last_error{part}").restype = ctypes.c_char_p
