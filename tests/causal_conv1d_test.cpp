@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <scanrec/causal_conv1d.hpp>
@@ -293,6 +294,49 @@ TEST_CASE("causal convolutions have the same bits for any number of threads", "[
       CHECK((p.results() == results));
     }
   }
+}
+
+TEST_CASE("every large shape keeps many threads busy", "[causal_conv1d]") {
+  generator bits{10};
+  const auto exponent = [&](double most) {
+    return most * static_cast<double>(bits() % 1024) / 1024;
+  };
+  int shapes = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const double size = 22 + exponent(6), channels = exponent(14), batch = exponent(8);
+    detail::causal_conv1d_problem<float> p;
+    p.channels = static_cast<std::int64_t>(std::exp2(channels));
+    p.batch = static_cast<std::int64_t>(std::exp2(std::min(batch, size - channels)));
+    p.time = static_cast<std::int64_t>(std::exp2(size)) / (p.channels * p.batch);
+    p.width = bits() % 8 == 0 ? 100 : 4;
+    p.x.strides = {.batch = p.time * p.channels, .time = p.channels, .channel = 1};
+    if (bits() % 2 == 0) std::swap(p.x.strides.time, p.x.strides.channel);
+    if (p.time < 4 * p.width) continue;
+    ++shapes;
+    const detail::conv1d_plan plan(p, simd::lanes_v<float>, 128);
+    CAPTURE(p.batch, p.time, p.channels, p.width, p.x.strides.channel, plan.parts);
+    CHECK(plan.part_steps >= p.width - 1);
+    std::vector<double> parts;
+    double total = 0;
+    for (std::int64_t part = 0; part < plan.parts; ++part) {
+      const std::int64_t packs = plan.packs - plan.first_pack_of(part);
+      double steps = 0;
+      plan.for_tiles(part,
+                     [&](auto begin, auto end) { steps += static_cast<double>(end - begin); });
+      parts.push_back(steps * static_cast<double>(std::min(packs, plan.tile.packs)));
+      total += parts.back();
+    }
+    CHECK(total == static_cast<double>(p.batch * p.time * plan.packs));
+    // Threads claim parts in their order.
+    for (const auto& [threads, efficiency] :
+         {std::pair{8, 0.9}, {32, 0.8}, {64, 0.7}, {128, 0.5}}) {
+      std::vector<double> busy(static_cast<std::size_t>(threads));
+      for (const double part : parts) *std::min_element(busy.begin(), busy.end()) += part;
+      CAPTURE(threads);
+      CHECK(total / (*std::max_element(busy.begin(), busy.end()) * threads) >= efficiency);
+    }
+  }
+  CHECK(shapes > 1000);
 }
 
 TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv1d]") {

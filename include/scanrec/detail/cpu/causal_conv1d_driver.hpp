@@ -21,9 +21,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// The numbers behind the division.
 struct conv1d_policy {
   /// Elements of a part, unless there would be more than `most_parts`.
-  static constexpr std::int64_t part_elements = 32 * 1024;
+  static constexpr std::int64_t part_elements = 16 * 1024;
   /// Parts keep sums of gradients, which should be few beside the arrays.
-  static constexpr std::int64_t most_parts = 512;
+  static constexpr std::int64_t most_parts = 1024;
   /// Elements per thread below which another thread costs more than it brings.
   static constexpr std::int64_t thread_elements = 32 * 1024;
 };
@@ -49,10 +49,9 @@ struct conv1d_plan {
     using policy = conv1d_policy;
     const std::int64_t elements = clipped_product(clipped_product(p.batch, p.channels), time);
     const std::int64_t of_part = std::max(policy::part_elements, up(elements, policy::most_parts));
+    const std::int64_t tiles = up(up(time, up(time, of_part / (tile.packs * lanes))), tile.steps);
     // A part sees no further back than the one before it.
-    const std::int64_t least = std::max(of_part / (tile.packs * lanes), p.width - 1);
-    part_steps = up(up(time, std::max<std::int64_t>(1, time / least)), tile.steps) * tile.steps;
-    part_steps = std::max(part_steps, tile.steps);
+    part_steps = std::max({tiles, up(p.width - 1, tile.steps), std::int64_t{1}}) * tile.steps;
     pieces = std::max<std::int64_t>(1, up(time, part_steps));
     parts = p.batch * pieces * blocks;
     const int useful = threads_for(threads, elements / policy::thread_elements);
@@ -77,7 +76,9 @@ struct conv1d_plan {
   }
 
  private:
-  static std::int64_t up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+  static std::int64_t up(std::int64_t count, std::int64_t by) {
+    return by > 0 ? (count + by - 1) / by : 0;
+  }
 };
 
 /// Runs all parts: f(tile, part) for a tile of the worker that has moved to the part's channels.

@@ -28,8 +28,11 @@ struct conv1d_tile_size {
     constexpr std::int64_t row_bytes = 1024;
     if (p.x.strides.channel != 1)
       return {.packs = 1, .steps = std::clamp<std::int64_t>(p.time, 1, 64)};
+    // Tiles of a row are of about the same size.
     const std::int64_t packs = (p.channels + lanes - 1) / lanes;
-    return {.packs = std::clamp<std::int64_t>(packs, 1, row_bytes / (lanes * sizeof(V))),
+    const std::int64_t most = row_bytes / (lanes * static_cast<std::int64_t>(sizeof(V)));
+    const std::int64_t tiles = std::max<std::int64_t>(1, (packs + most - 1) / most);
+    return {.packs = std::max<std::int64_t>(1, (packs + tiles - 1) / tiles),
             .steps = std::clamp<std::int64_t>(p.time, 1, 16)};
   }
 };
