@@ -39,7 +39,7 @@ strides strides_of(layout of, const extents& e, generator& bits) {
   return {.batch = e.time * e.channel, .time = 1, .channel = e.time};
 }
 
-/// A problem with all arrays of both calls. V is computed in, S is stored.
+/// A problem with all arrays of both calls. V: compute type. S: stored type.
 template <class V, class S>
 struct example {
   extents shape;
@@ -144,7 +144,7 @@ struct example {
     const wide y = z.is * sigmoid(z.is);
     return {y, 1.1L * z.bound + 12 * u() * std::abs(y)};
   }
-  /// The gradient of a sum. That of SiLU has a slope whose own slope is below 0.5.
+  /// The gradient of a sum. The slope of SiLU changes by at most 0.5 per unit.
   [[nodiscard]] value sum_grad(std::int64_t b, std::int64_t t, std::int64_t c) const {
     const wide g = widened(out_grad.view().at(b, t, c));
     if (!silu) return {g, 0};
@@ -264,13 +264,13 @@ void check_random_problems(int count, std::uint64_t seed) {
   }
 }
 
-TEST_CASE("causal convolutions within the bound, float", "[causal_conv1d]") {
+TEST_CASE("outputs and gradients are within the error bound, float", "[causal_conv1d]") {
   check_random_problems<float, float>(150, 1);
 }
-TEST_CASE("causal convolutions within the bound, double", "[causal_conv1d]") {
+TEST_CASE("outputs and gradients are within the error bound, double", "[causal_conv1d]") {
   check_random_problems<double, double>(60, 2);
 }
-TEST_CASE("causal convolutions within the bound, 16 bits", "[causal_conv1d]") {
+TEST_CASE("outputs and gradients are within the error bound, 16 bits", "[causal_conv1d]") {
   check_random_problems<float, bfloat16>(60, 3);
   check_random_problems<float, float16>(60, 4);
 }
@@ -368,6 +368,40 @@ TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv
   }
 }
 
+TEST_CASE("a final state in the initial state's place is written after that is read",
+          "[causal_conv1d]") {
+  generator bits{11};
+  for (const auto of : {layout::channels_last, layout::time_contiguous})
+    for (const std::int64_t width : {4, 19, 70, 200}) {
+      CAPTURE(static_cast<int>(of), width);
+      example<float, float> p({.batch = 1, .time = 150, .channel = 40}, width, width + 1, of, bits);
+      p.run(tiled{.threads = 2});
+      const std::string want = p.results();
+      causal_conv1d(tiled{.threads = 2}, p.arrays(), p.out.view(),
+                    {.initial_state = p.initial.view(), .final_state = p.initial.view()});
+      CHECK((p.out.elements() + p.initial.elements() == want));
+    }
+}
+
+TEST_CASE("gradients that are not wanted may be absent", "[causal_conv1d]") {
+  generator bits{12};
+  example<float, float> p({.batch = 2, .time = 50, .channel = 32}, 4, 3, layout::channels_last,
+                          bits);
+  p.silu = true;
+  const auto arrays = p.arrays();
+  causal_conv1d_vjp(
+      arrays, p.out_grad.view(),
+      {.x = p.x_grad.view(), .weight = p.weight_grad.state(), .bias = p.bias_grad.state()});
+  const std::string x = p.x_grad.elements(), weight = p.weight_grad.elements(),
+                    bias = p.bias_grad.elements();
+  causal_conv1d_vjp(arrays, p.out_grad.view(), {.weight = p.weight_grad.state()});
+  CHECK((p.weight_grad.elements() == weight));
+  causal_conv1d_vjp(arrays, p.out_grad.view(), {.bias = p.bias_grad.state()});
+  CHECK((p.bias_grad.elements() == bias));
+  causal_conv1d_vjp(arrays, p.out_grad.view(), {.x = p.x_grad.view()});
+  CHECK((p.x_grad.elements() == x));
+}
+
 TEST_CASE("a NaN stays in its sequence, its channel and the steps that see it", "[causal_conv1d]") {
   const std::int64_t B = 2, T = 40, C = 33;
   const extents e{.batch = B, .time = T, .channel = C};
@@ -440,7 +474,7 @@ TEST_CASE("gradients of causal convolutions agree with central differences", "[c
   }
 }
 
-TEST_CASE("gradients are added to where that is asked for", "[causal_conv1d]") {
+TEST_CASE("update::accumulate adds to the gradients", "[causal_conv1d]") {
   generator bits{9};
   example<double, double> p({.batch = 1, .time = 40, .channel = 20}, 4, 3, layout::channels_last,
                             bits);
@@ -501,6 +535,10 @@ TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]
   CHECK(refused([&] {
           causal_conv1d_vjp(all, sequence(y, 12), {.initial_state = sequence(state, 3)},
                             {.initial_state = sequence(w, 4)});
+        }) == "initial_grad");
+  CHECK(refused([&] {
+          causal_conv1d_vjp(all, sequence(y, 12), {.initial_state = sequence(state, 3)},
+                            {.final_grad = sequence(state, 3)});
         }) == "initial_grad");
   // Memory of the caller.
   const auto needed = causal_conv1d_workspace_bytes(tiled{}, all, sequence(y, 12));

@@ -25,17 +25,16 @@ namespace scanrec::inline SCANREC_ABI {
 /// which takes the final state of the call before as its initial state.
 ///
 /// Shapes    x, out: (batch, time, channel), of any strides, in any types that compute in V.
-/// weight:
-///           (channel, group taps). bias: (channel). States: (batch, time, channel) with taps - 1
-///           steps or more. out may be absent if only the final state is wanted.
-/// Bits      the same for any number of threads, and for a stream in any pieces; those of
-///           `sequential`.
+///           weight: (channel, taps), taps on the `group` axis. bias: (channel). States: (batch,
+///           time, channel) with taps - 1 steps or more. out may be absent if only the final state
+///           is wanted.
+/// Bits      the same for any number of threads, and those of `sequential`; for a stream in any
+///           pieces, too, if its states have the type of x.
 /// Aliasing  final_state may be initial_state: same pointer, strides, type.
 /// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
-/// Error     of every output, (taps + 1) roundings of the sum of the products' sizes; with SiLU
-/// also
-///           that of simd::sigmoid.
-/// Cost      x read once, out written once; per element one fused operation for every tap.
+/// Error     (taps + 1) u (|bias| + sum of |weight x|), u being the unit roundoff of V; SiLU adds
+///           the error of simd::sigmoid.
+/// Cost      x read once, out written once; one fused multiply-add per tap and element.
 template <runs_rows Backend, class V>
 void causal_conv1d(const Backend& on, const causal_conv1d_arrays<V>& arrays,
                    const std::type_identity_t<stored_sequence<V>>& out,
@@ -54,9 +53,11 @@ void causal_conv1d(const causal_conv1d_arrays<V>& arrays,
 /// The adjoint of causal_conv1d: from out_grad and options.final_grad, the gradients of all arrays
 /// and of the initial state. With SiLU the sums are recomputed; the forward call keeps nothing.
 ///
-/// Shapes    as causal_conv1d; out_grad may be absent if a gradient arrives by final_grad alone.
-/// Bits      the same for any number of threads. Gradients of weights are sums over 64 steps in V,
-///           and over these in double, in a fixed order.
+/// Shapes    as causal_conv1d; an absent out_grad counts as 0.
+/// Bits      the same for any number of threads. Gradients of weights are sums over at most 64
+/// steps
+///           in V, and over these in double, in a fixed order.
+/// Memory    taps + 1 doubles per channel for every sequence and every 16384 elements or more.
 /// Aliasing  none.
 /// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
 /// Cost      x and out_grad read once, x_grad written once.

@@ -13,7 +13,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// The function that is applied to the sums of a causal convolution.
 enum class conv1d_activation : std::uint8_t { none, silu };
 
-/// The input arrays of a causal convolution. V is the type that is computed in, float or double.
+/// The input arrays of a causal convolution. V is the compute type, float or double.
 ///
 /// Shapes  x: (batch, time, channel), in any type that computes in V. weight: (channel, group
 ///         taps), the oldest step's tap first. bias: (channel); absent: 0.
@@ -25,12 +25,12 @@ struct causal_conv1d_arrays {
   conv1d_activation activation = conv1d_activation::none;
 };
 
-/// Options of causal_conv1d. A state is the last inputs before a step, the oldest first:
-/// (batch, time, channel) with taps - 1 steps or more, of which the convolution reads the last.
+/// Options of causal_conv1d. A state holds the last inputs, the oldest first: (batch, time,
+/// channel) with taps - 1 steps or more.
 template <class V>
 struct causal_conv1d_options {
   stored_sequence<const V> initial_state{};      ///< before the first step; absent: 0
-  stored_sequence<V> final_state{};              ///< receives that after the last step
+  stored_sequence<V> final_state{};              ///< receives the state after the last step
   detail::sequence_option<const bool> resets{};  ///< (batch, time, 1): a sequence starts here
 };
 

@@ -12,8 +12,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A sequence_view of any type that computes in V, as float, bfloat16 and float16 do in float: one
-/// call takes several. `const V`: to read.
+/// A sequence_view whose elements are of any type that computes in V: of float, bfloat16 or float16
+/// if V is float. The arrays of a call may differ in type. `const V` for arrays that are read.
 template <class V>
 class stored_sequence {
   using value = std::remove_const_t<V>;

@@ -71,6 +71,14 @@ def test_derivatives(has_resets):
     check_grads(lambda x, weight: causal_conv1d(x, weight), operands[:2], order=2)
 
 
+def test_tangents_of_16_bit_states_have_their_type():
+    x, weight, *_ = problem("bfloat16")
+    call = lambda x: causal_conv1d(x, weight, return_final=True)
+    out, tangent = jax.jvp(jax.jit(call), (x,), (x,))
+    assert [t.dtype for t in tangent] == [y.dtype for y in out] == ["bfloat16", "bfloat16"]
+    np.testing.assert_array_equal(tangent[1], x[:, -3:])
+
+
 def test_batches():
     x, weight, bias, *_ = problem()
     for axes in ((0, None, None), (None, 0, None), (None, 0, 0), (0, 0, 0)):
@@ -102,7 +110,7 @@ def test_leading_axes():
 def test_pieces_have_the_bits_of_the_whole_sequence(held, kind):
     x, weight, bias, *_ = problem("float32", steps=12)
     want = causal_conv1d(x, weight, bias, activation="silu")
-    state, out, t = jnp.zeros((5 if kind == "rows" else 2, held, 7)), [], 0
+    state, out, t = jnp.zeros((5 if kind == "rows" else 2, held, 7), "float32"), [], 0
     for steps in (1, 2, 3, 1, 5):
         piece, more = x[:, t : t + steps], {}
         if kind == "circular":

@@ -81,8 +81,11 @@ def test_final_states_are_written_to_a_tensor():
     x, weight, bias, initial = problem(torch.float32, 9, 5, 4)
     _, want = causal_conv1d(x, weight, bias, return_final_states=True)
     given = torch.zeros_like(initial)
-    _, final = causal_conv1d(x, weight, bias, final_states_out=given)
+    _, final = causal_conv1d(x, weight, bias, return_final_states=True, final_states_out=given)
     assert final is given
+    assert torch.equal(given, want)
+    given.zero_()
+    assert isinstance(causal_conv1d(x, weight, bias, final_states_out=given), torch.Tensor)
     assert torch.equal(given, want)
 
 

@@ -28,8 +28,8 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
         sum_grad_(this->take_rows(size_.steps + before_, memory)),
         grad_(this->take_rows(size_.steps + before_, memory)) {}
 
-  /// `sums` is null if no weight needs a gradient. Otherwise it has W numbers for each tap of each
-  /// pack, that of the present step first, and then for the bias. The tile's sums are added.
+  /// Adds the tile's sums to `sums`: (pack, tap or bias, lane), the present step's tap first and
+  /// the bias last. Null if they are not wanted.
   void run(std::int64_t begin, std::int64_t end, double* sums) {
     const std::int64_t steps = end - begin;
     const std::int64_t last = std::min(end + before_, p_.time), read = last - begin;
@@ -91,12 +91,10 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
     if (p_.out_grad.present()) {
       this->load(p_.out_grad, begin, read, sum_grad_);
       const auto y_grad = this->cached_rows(sum_grad_);
-      if (!p_.silu) {
-      } else if (has_loops) {
+      if (p_.silu && has_loops)
         load_gradient_rows(x, {y_grad.first, y_grad.row}, read);
-      } else {
+      else if (p_.silu)
         apply_slope(read, uniform);
-      }
     } else {
       this->fill_zero(sum_grad_, read);
     }
@@ -122,7 +120,7 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
       grad[i] = simd::mul(grad[i], simd::fma(sum[i], s.slope, s.value));
     });
   }
-  // The gradient of the input at a step of the tile, or before the first step of all.
+  // The gradient of the input at a step of the tile, or before step 0.
   [[nodiscard]] lane input_grad(std::int64_t t, std::int64_t pack, std::int64_t read,
                                 bool uniform) const {
     lane sum = zero();
@@ -146,7 +144,7 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
       simd::add_into(sums + p_.width * W, 1, W, sum);
     }
   }
-  // Adds to grad_ what the final state's gradient has for some steps from `first` on.
+  // Adds the gradient of the final state at steps [first, first + steps) to grad_.
   void add_final_grad(std::int64_t first, std::int64_t steps) {
     const std::int64_t begin = p_.time - p_.final_steps;
     if (!p_.final_grad.present() || first + steps <= begin) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Divides a causal convolution into parts, runs them, and sums the gradients of the weights.
 //
-// A part is some steps of some channels of one sequence. Parts do not wait for one another: each
-// reads again the few steps around it that its neighbours have, too.
+// A part is some steps of some channels of one sequence. Parts are independent. Each also reads the
+// width - 1 steps before it, and in the adjoint those after it.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct conv1d_plan {
     const std::int64_t elements = clipped_product(clipped_product(p.batch, p.channels), time);
     const std::int64_t of_part = std::max(policy::part_elements, up(elements, policy::most_parts));
     const std::int64_t tiles = up(up(time, up(time, of_part / (tile.packs * lanes))), tile.steps);
-    // A part sees no further back than the one before it.
+    // The steps that a part sees lie in the part before it.
     part_steps = std::max({tiles, up(p.width - 1, tile.steps), std::int64_t{1}}) * tile.steps;
     pieces = std::max<std::int64_t>(1, up(time, part_steps));
     parts = p.batch * pieces * blocks;
@@ -81,7 +81,7 @@ struct conv1d_plan {
   }
 };
 
-/// Runs all parts: f(tile, part) for a tile of the worker that has moved to the part's channels.
+/// Runs all parts: calls f(tile, part) with the tile moved to the channels of the part.
 template <class Tile, class Problem, class F>
 void run_parts(const Problem& p, const conv1d_plan& plan, const worker_rooms& rooms,
                const executor& on, F f) {
@@ -98,7 +98,7 @@ void run_parts(const Problem& p, const conv1d_plan& plan, const worker_rooms& ro
   parts.rethrow();
 }
 
-/// A forward call: first what memory it takes, then itself.
+/// A forward call: the constructor takes memory, and operator() runs the call.
 template <class V, int W>
 class conv1d_forward_run {
  public:
@@ -111,6 +111,7 @@ class conv1d_forward_run {
   void operator()(const executor& on) const {
     run_parts<tile>(p_, plan_, rooms_, on, [&](tile& work, std::int64_t part) {
       plan_.for_tiles(part, [&](std::int64_t begin, std::int64_t end) { work.run(begin, end); });
+      if (plan_.piece_of(part) % plan_.pieces == 0) work.store_final_state();
     });
   }
 
@@ -120,7 +121,7 @@ class conv1d_forward_run {
   worker_rooms rooms_;
 };
 
-/// An adjoint: first what memory it takes, then itself.
+/// An adjoint, likewise.
 template <class V, int W>
 class conv1d_vjp_run {
  public:

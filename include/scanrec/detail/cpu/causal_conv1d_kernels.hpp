@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The inner loops of causal convolutions of a fixed number of taps. They process one lane after the
-// other, of elements in memory or of rows in the cache.
+// The inner loops of causal convolutions of a fixed number of taps. They process one pack at a
+// time, in memory or in the cache.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Rows of contiguous lanes; that of the next step is `row` elements further.
+/// Rows of contiguous packs, `row` elements apart from step to step.
 template <class S>
 struct conv1d_rows {
   S* first = nullptr;
   std::int64_t row = 0;
 };
-/// How many there are: lanes in each of some steps.
+/// The extents of a loop: steps, and packs of each.
 struct conv1d_count {
   std::int64_t steps = 0, packs = 0;
 };

@@ -54,10 +54,10 @@ class conv1d_tile {
   }
 
  protected:
-  /// The width that there are inner loops for; others take one tap after the other.
+  /// The only width that has unrolled loops.
   static constexpr int taps = 4;
 
-  /// `history_counts`: whether steps before the first are inputs even if they are 0.
+  /// `history_counts`: whether steps before the first are inputs, even if they are 0.
   /// `steps_after`: how many steps after those of a tile are loaded.
   conv1d_tile(const causal_conv1d_problem<V>& p, bool history_counts, std::int64_t steps_after,
               arena& memory)
@@ -84,8 +84,8 @@ class conv1d_tile {
       fill_zero(x_, history);
     load(p_.x, first + history, last - first - history, x_ + history * size_.packs);
   }
-  /// Finds how many steps before each of these belong to its sequence, width - 1 at most. Returns
-  /// whether it is as many for all.
+  /// Sets seen_[i] to the number of earlier steps that step begin + i sees. Returns whether all see
+  /// width - 1; then it may leave seen_ as it is.
   bool find_sequences(std::int64_t begin, std::int64_t end) {
     if (!p_.resets.present() && (history_counts_ || begin >= before_)) return true;
     bool uniform = true;
@@ -97,7 +97,7 @@ class conv1d_tile {
     }
     return uniform;
   }
-  /// The first step at or after `first` that no later reset separates from the end.
+  /// The last reset at or after `first`, else `first`.
   [[nodiscard]] std::int64_t last_sequence(std::int64_t first) const {
     if (p_.resets.present())
       for (std::int64_t t = p_.time - 1; t >= std::max<std::int64_t>(first, 0); --t)
@@ -118,9 +118,8 @@ class conv1d_tile {
       }
     }
   }
-  /// Calls f(an element) with the type that all of these arrays are stored in, if there is a kernel
-  /// that reads them in place: four taps, whole packs of contiguous channels. Returns whether it
-  /// has.
+  /// Calls f(S{}) if all of these arrays store S and a kernel reads them in place: four taps, whole
+  /// packs of contiguous channels. Returns whether it did.
   template <class F>
   bool in_place(std::int64_t begin, bool uniform, std::initializer_list<const row_array<V>*> arrays,
                 F f) const {
@@ -139,7 +138,8 @@ class conv1d_tile {
   }
   /// Whether an output is so large that it would push everything else out of the caches.
   [[nodiscard]] bool streams(const row_array<V>& out) const {
-    return p_.batch * p_.time * p_.channels * out.access->bytes >= tile_policy::stream_bytes / 2;
+    return out.present() &&
+           p_.batch * p_.time * p_.channels * out.access->bytes >= tile_policy::stream_bytes / 2;
   }
   /// Calls f(the activation, as a constant).
   template <class F>
@@ -275,8 +275,24 @@ class conv1d_forward : public conv1d_tile<V, W> {
       });
       if (!is_done) run_in_cache(begin, steps, uniform);
     }
-    // The first tile of these channels is the only one that reads the initial state.
-    if (begin == 0 && p.final_state.present()) store_final_state();
+  }
+  /// Stores the final state of the part's channels. The first part of a sequence does it at its
+  /// end, because it alone reads the initial state, whose memory the final state may have.
+  void store_final_state() {
+    const causal_conv1d_problem<V>& p = this->p_;
+    if (!p.final_state.present()) return;
+    const std::int64_t first = p.time - p.final_steps, start = this->last_sequence(first);
+    lane* const row = this->x_;
+    // One step at a time, ascending: each write follows the last read of its memory.
+    for (std::int64_t t = first; t < p.time; ++t) {
+      if (t >= start && t >= 0)
+        this->load(p.x, t, 1, row);
+      else if (t >= start && p.initial.present() && t >= -p.initial_steps)
+        this->load(p.initial, p.initial_steps + t, 1, row);
+      else
+        this->fill_zero(row, 1);
+      this->store(p.final_state, t - first, 1, row);
+    }
   }
 
  private:
@@ -301,22 +317,6 @@ class conv1d_forward : public conv1d_tile<V, W> {
         });
     }
     this->store(this->p_.out, begin, steps, y);
-  }
-  // Step by step: the final state may be in the initial state's place, where earlier steps are
-  // overwritten after later ones are read.
-  void store_final_state() {
-    const causal_conv1d_problem<V>& p = this->p_;
-    const std::int64_t first = p.time - p.final_steps, start = this->last_sequence(first);
-    lane* const row = this->x_;
-    for (std::int64_t t = first; t < p.time; ++t) {
-      if (t >= start && t >= 0)
-        this->load(p.x, t, 1, row);
-      else if (t >= start && p.initial.present() && t >= -p.initial_steps)
-        this->load(p.initial, p.initial_steps + t, 1, row);
-      else
-        this->fill_zero(row, 1);
-      this->store(p.final_state, t - first, 1, row);
-    }
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How calls whose kernels have rows are run: the memory of the call and of each worker.
+// Runs calls on rows, selective scans and causal convolutions: their memory, and that of each
+// worker.
 #pragma once
 
 #include <concepts>
@@ -11,14 +12,14 @@
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/problem/arena.hpp>
+#include <scanrec/detail/simd/lanes.hpp>
 #include <scanrec/executor.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A backend for calls on rows, which are selective scans and causal convolutions: `tiled`, of
-/// which threads, executor and workspace count, or `sequential`, a channel at a time without lanes
-/// and threads.
+/// A backend of selective scans and causal convolutions: `tiled`, whose threads, executor and
+/// workspace are used, or `sequential`, one channel at a time on one thread.
 template <class Backend>
 concept runs_rows = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
 
@@ -57,8 +58,8 @@ class worker_rooms {
   std::int64_t bytes_ = 0;
 };
 
-/// Runs a call. Run is a class of (element type, lanes): its constructor takes memory from an
-/// arena, and its plan is a class of how the call is divided.
+/// Runs a call. Run<V, W> takes memory from an arena in its constructor, and runs the call in
+/// operator(). Its plan_type says how the call is divided.
 template <template <class, int> class Run, int W, class Problem>
 void run_rows(const char* call, const Problem& p, const call_workers& workers) {
   using V = typename Problem::value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of the arrays of a call whose kernels have rows: one array after the other, and at the end
-// all of them for overlaps.
+// Checks of the arrays of selective scans and causal convolutions: one after the other, and at the
+// end all of them for overlaps.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The arrays of one call. Functions return an array in the form that kernels take, once it is
-/// checked. V is the type of values; Rows that of arrays of any stored type.
+/// The arrays of one call. Functions check an array and return the form that kernels take. V is the
+/// compute type; Rows is the form of arrays of any stored type.
 template <class V, template <class> class Rows = row_array>
 class call_arrays {
  public:
@@ -69,7 +69,7 @@ class call_arrays {
   bool reverse_;
 
  private:
-  // The arrays of a call: more than a recurrence may have.
+  // The most arrays of a call.
   static constexpr int most = 32;
   struct used_arrays {
     std::array<array_use, most> all{};
@@ -78,7 +78,7 @@ class call_arrays {
     array_use* end() { return all.data() + count; }
   };
 
-  problem called_;  // whose name errors have
+  problem called_;  // holds the name of the call for errors
   used_arrays used_;
 };
 

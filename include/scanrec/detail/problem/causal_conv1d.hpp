@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of causal_conv1d and its adjoint to a problem of their kernels.
+// Checks the arguments of causal_conv1d and its adjoint, and makes the problem of their kernels.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct step_resets {
   }
 };
 
-/// A call of causal_conv1d. The taps of a channel are its weight's states.
+/// A call of causal_conv1d. Taps are on the `group` axis of the weight.
 template <class V>
 struct causal_conv1d_problem {
   using value = V;
@@ -63,7 +63,7 @@ class causal_conv1d_call : call_arrays<V> {
       this->refuse("weight", text("1 to ", most_width, " taps, as its group axis"),
                    text(arrays.weight.shape));
     std::int64_t bytes = sizeof(double);
-    for (const std::int64_t n : {shape_.batch, shape_.time + width_, shape_.channel})
+    for (const std::int64_t n : {shape_.batch, shape_.time, shape_.channel})
       bytes = clipped_product(bytes, std::max<std::int64_t>(n, 1));
     if (bytes >= most_array_bytes) this->refuse("x", "fewer than 2^52 bytes", text(shape_));
   }
@@ -73,7 +73,7 @@ class causal_conv1d_call : call_arrays<V> {
   row_array<V> rows(const char* name, const stored_sequence<E>& of) {
     return this->template checked_rows<E>(name, of, shape_);
   }
-  /// A state of any number of steps that is enough.
+  /// A state of width - 1 steps or more.
   template <class E>
   row_array<V> state(const char* name, const stored_sequence<E>& of, std::int64_t& steps) {
     if (of.absent()) return {};
@@ -87,9 +87,7 @@ class causal_conv1d_call : call_arrays<V> {
   }
   template <class E>
   value_array<V> per_channel(const char* name, const state_view<E>& of, std::int64_t taps = 1) {
-    value_array<V> v = this->values(name, of, {.channel = shape_.channel, .group = taps});
-    v.strides.batch = 0;  // whatever that of one position is
-    return v;
+    return this->values(name, of, {.channel = shape_.channel, .group = taps});
   }
   step_resets resets(const sequence_view<const bool>& of) {
     this->check(use_of("resets", of, access::read), {.batch = shape_.batch, .time = shape_.time});
@@ -145,7 +143,7 @@ causal_conv1d_vjp_problem<V> make_causal_conv1d_vjp(const causal_conv1d_arrays<V
   if (p.initial_grad.present() && p.initial.present() && p.initial_steps != steps)
     c.refuse("initial_grad", text(steps, " steps, as 'initial_state' has"), text(p.initial_steps));
   p.update = gradients.update == update::accumulate;
-  c.check_apart(std::array<in_place_pair, 1>{{{"initial_grad", "final_grad"}}});
+  c.check_apart(std::array<in_place_pair, 0>{});
   return p;
 }
 

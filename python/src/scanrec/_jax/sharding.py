@@ -33,9 +33,11 @@ __all__ = [
 # ---- explicit sharding: the types of arrays say how they are split -------------------------------
 
 #: Axes that must not be split, and the words of the error.
-WHOLE: dict[Axis, str] = {a: f"an array that is not split along {a}" for a in ("time", "state")}
+WHOLE: dict[Axis, str] = {
+    a: f"an array that is not split along {a}" for a in ("time", "state", "tap")
+}
 WHOLE["stack"] = "pre-activations that are not split from one another"
-WHOLE["checkpoint"] = WHOLE["time"]
+WHOLE["checkpoint"] = WHOLE["past"] = WHOLE["time"]
 
 
 def spec_of(aval: Any) -> tuple[Any, ...] | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..._jax.fused import Fused
 from ..._jax.types import Shape
+from ..spec import primal_of
 from .spec import CONV1D, LAYOUT, Conv1dProblem
 
 __all__ = ["CAUSAL_CONV1D"]
@@ -29,7 +30,8 @@ class _CausalConv1d(Fused):
         return arrays["weight"].dtype
 
     def dtype(self, name: str, arrays: Mapping[str, jax.Array]) -> np.dtype[Any]:
-        return super().dtype("out" if name == "final_state" else name, arrays)
+        # States have the type of x, not the type that is computed in.
+        return super().dtype("out" if primal_of(name) == "final_state" else name, arrays)
 
     def shape(self, name: str, problem: Any, arrays: Mapping[str, jax.Array]) -> Shape:
         if name == "final_state":
@@ -47,7 +49,7 @@ class _CausalConv1d(Fused):
         past = arrays.get("initial_state", jnp.zeros((batch, before, channels), x.dtype))
         every = jnp.concatenate([past, x], 1).astype(weight.dtype)
         resets = arrays.get("resets", jnp.zeros((1, steps), np.bool_))
-        # The number of the sequence that a step belongs to. All steps before are of the first.
+        # The number of the sequence of each step. The history belongs to the first one.
         number = jnp.pad(jnp.cumsum(resets, 1), ((0, 0), (before, 0)))[..., None]
         out = arrays.get("bias", jnp.zeros((), weight.dtype))
         for k in range(before + 1):

@@ -71,8 +71,9 @@ def causal_conv1d(
     final_states_out: Tensor | None = None,
     activation: str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The arguments are those of ``causal_conv1d_fn`` of the package causal_conv1d. Tensors of any
-    strides are read in place. If ``x`` has no gaps, the outputs have its memory layout.
+    """The arguments are those of ``causal_conv1d_fn`` of the package causal_conv1d. On a CPU,
+    tensors of any strides are read in place, and the outputs have the memory layout of ``x`` if it
+    has no gaps.
 
     Parameters
     ----------
@@ -80,15 +81,16 @@ def causal_conv1d(
         ``(B, D, L)``, float32, float64, bfloat16 or float16. ``weight`` and ``bias`` have its type,
         or float32 for 16-bit types.
     seq_idx:
-        int32 or int64, ``(B, L)``: the number of the sequence that each step belongs to. A sequence
-        starts wherever the number changes. It does not see the steps before.
+        int32 or int64, ``(B, L)``: the number of the sequence of each step. A sequence starts
+        wherever the number changes, and does not see the steps before. Unlike the package, numbers
+        below 0 are sequences, too.
     initial_states:
         ``(B, D, W - 1)``, the inputs before the first step, 0 if absent.
     return_final_states:
         Whether to return a pair, the outputs and the final states: ``(B, D, W - 1)``, the last
         inputs, which are the ``initial_states`` of the steps that follow.
     final_states_out:
-        A tensor that also receives the final states. They are returned, too.
+        A tensor that receives the final states. The pair then contains this tensor.
 
     Returns
     -------
@@ -107,6 +109,7 @@ def causal_conv1d(
     resets = None
     if seq_idx is not None:
         check_dense(call, "seq_idx", seq_idx)
+        _check_device(call, "seq_idx", seq_idx, x)
         _check_integers(call, "seq_idx", seq_idx, (batch, steps))
         # The first step belongs to the sequence of the initial states.
         resets = torch.zeros_like(seq_idx, dtype=torch.bool)
@@ -114,19 +117,19 @@ def causal_conv1d(
     out, final = convolve(Conv1dProblem(silu), x, weight, bias, initial_states, resets)
     if final_states_out is not None:
         final = final_states_out.copy_(final)
-    return (out, final) if with_final or final_states_out is not None else out
+    return (out, final) if with_final else out
 
 
 def _checked(
-    call: str, x: Any, weight: Any, bias: Any, rank: int
+    call: str, x: Any, weight: Any, bias: Any, *ranks: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the arguments, weight and bias in the type that is computed in."""
     check_dense(call, "x", x)
     if x.dtype not in _TYPES:
         expected = "a tensor of float32, float64, bfloat16 or float16"
         arguments.refuse(call, "x", expected, x.dtype, TypeError)
-    if x.dim() != rank:
-        axes = "a tensor (B, D, L)" if rank == 3 else "a tensor (B, D) or (B, D, L)"
+    if x.dim() not in ranks:
+        axes = "a tensor (B, D, L)" if len(ranks) == 1 else "a tensor (B, D) or (B, D, L)"
         arguments.refuse(call, "x", axes, f"shape {tuple(x.shape)}")
     computed = edge_dtype(x.dtype)
     for name, value in (("weight", weight), ("bias", bias)):
@@ -195,8 +198,9 @@ def causal_conv1d_update(
         buffer, in which input n has the position ``n % S``.
     conv_state_indices:
         int32 or int64, ``(B,)``: the rows of ``conv_state`` to update. ``conv_state`` then has any
-        number of rows, and the others do not change. No row may occur twice. A number that is no
-        row, such as -1, marks padding: the output is that of a state of 0, and no state is written.
+        number of rows, and the others do not change. No row may occur twice, which is not checked
+        on a GPU. A number that is no row, such as -1, marks padding: the output is that of a state
+        of 0, and no state is written.
 
     Returns
     -------
@@ -205,17 +209,17 @@ def causal_conv1d_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients where these are recorded.
+        A tensor requires gradients while they are recorded.
     """
     given = x, conv_state, weight, bias
     is_plain = cache_seqlens is None and conv_state_indices is None
+    is_plain = is_plain and (activation is None or isinstance(activation, str))
     layouts = plain_layouts(given) if is_plain else None
     key = (activation, layouts)
     if layouts is not None and (plan := _plans.get(key)) is not None:
         return _run(plan, given)
     silu = is_silu(_CALL, activation)
-    rank = 2 if isinstance(x, Tensor) and x.dim() == 2 else 3
-    x, weight, bias = _checked(_CALL, x, weight, bias, rank)
+    x, weight, bias = _checked(_CALL, x, weight, bias, 2, 3)
     batch, channels = x.shape[:2]
     check_dense(_CALL, "conv_state", conv_state)
     rows = batch if conv_state_indices is None or conv_state.dim() != 3 else conv_state.shape[0]
@@ -318,8 +322,8 @@ def _update(
         exists = within[:, None, None]
         out, _ = convolve(problem, steps, weight, bias, torch.where(exists, past, 0), None)
         if len(at) > 0:
-            # Padding writes another row once more. If all is padding, that is the first row, as it
-            # was read.
+            # Padding writes another row once more. If all is padding, it writes a row as it was
+            # read.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within, each, within.int().argmax())
             state.index_copy_(0, at[source], torch.where(exists, after, now)[source])

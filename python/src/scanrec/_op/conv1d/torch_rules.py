@@ -93,7 +93,7 @@ class _Conv1d(Fused):
         if resets is None and steps > 0:
             out = conv1d(every, weight.unsqueeze(1), bias, groups=channels)
         else:
-            # The number of the sequence that a step belongs to. All steps before are of the first.
+            # The number of the sequence of each step. The history belongs to the first one.
             starts = torch.zeros_like(x[:, 0], dtype=torch.bool) if resets is None else resets
             number = pad(starts.cumsum(-1), (before, 0)).unsqueeze(1)
             out = torch.zeros_like(now)
