@@ -494,7 +494,6 @@ TEST_CASE("update::accumulate adds to the gradients", "[causal_conv1d]") {
 
 TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]") {
   std::vector<float> x(60), y(60), w(20), state(15);
-  const extents e{.batch = 1, .time = 12, .channel = 5};
   const auto sequence = [](auto& of, std::int64_t time) {
     return sequence_view<float>(of.data(), {.batch = 1, .time = time, .channel = 5});
   };
