@@ -55,8 +55,7 @@ void causal_conv1d(const causal_conv1d_arrays<V>& arrays,
 ///
 /// Shapes    as causal_conv1d; an absent out_grad counts as 0.
 /// Bits      the same for any number of threads. Gradients of weights are sums over at most 64
-/// steps
-///           in V, and over these in double, in a fixed order.
+///           steps in V, and over these in double, in a fixed order.
 /// Memory    taps + 1 doubles per channel for every sequence and every 16384 elements or more.
 /// Aliasing  none.
 /// Throws    argument_error before anything is written; std::bad_alloc from the workspace.

@@ -36,7 +36,7 @@ __all__ = [
     ),
     *("differentiate", "dtype_name", "edge_dtype", "edge_of", "empty", "keep_lazy_views"),
     *("new_checkpoints", "none_as_empty", "plain_layouts", "planned", "run_below", "run_native"),
-    "strides_of",
+    *("run_step", "strides_of"),
 ]
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in EDGE_DTYPES}
@@ -218,6 +218,29 @@ def plain_layouts(values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 def _layouts(tensors: Sequence[Maybe]) -> list[Any]:
     return [None if x is None else (x.dtype, x.shape, x.stride()) for x in tensors]
+
+
+def run_step(
+    plan: Plan, tensors: Sequence[Any], state: torch.Tensor, user: tuple[str, Mapping[str, str]]
+) -> None:
+    """Runs the plan of a call on CPUs that updates a state in place.
+
+    Parameters
+    ----------
+    plan:
+        The plan, whose layouts the tensors have.
+    tensors:
+        The arrays of the call, in the order of its struct.
+    state:
+        The tensor that is updated.
+    user:
+        The names that errors are to have for the call and for its arguments.
+    """
+    try:
+        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.places])
+    except _native.ArgumentError as error:
+        raise error.renamed(*user) from None
+    torch.autograd.graph.increment_version(state)
 
 
 def run_native(

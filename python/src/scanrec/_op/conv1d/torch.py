@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ... import _native
 from ..._torch.modes import is_recorded
 from ..._torch.operators import (
     Plan,
@@ -23,6 +22,7 @@ from ..._torch.operators import (
     plain_layouts,
     planned,
     run_below,
+    run_step,
 )
 from ..._torch.tensors import check_dense
 from ..doc import documented
@@ -243,7 +243,7 @@ def causal_conv1d_update(
     if conv_state_indices is not None and rows < 1:
         arguments.refuse(_CALL, "conv_state", "1 row or more", 0)
     tensors = x, conv_state, weight, bias
-    if layouts is not None and x.device.type == "cpu" and weight.dtype == given[2].dtype:
+    if layouts is not None and weight.dtype == given[2].dtype:
         if bias is None or bias.dtype == given[3].dtype:  # type: ignore[union-attr]
             return _run(_plans.keep(key, _plan_of(tensors, silu)), given)
     # The operator refuses tensors that are recorded, so it has to see them.
@@ -275,12 +275,7 @@ def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
     """Returns the outputs of a step whose arguments have the plan's layouts."""
     x, state, weight, bias = given
     out = torch.empty_like(x)
-    tensors: Any = x, weight, bias, state, None, out, state
-    try:
-        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.places])
-    except _native.ArgumentError as error:
-        raise error.renamed(_CALL, _NAMES) from None
-    torch.autograd.graph.increment_version(state)
+    run_step(plan, (x, weight, bias, state, None, out, state), state, (_CALL, _NAMES))
     return out
 
 

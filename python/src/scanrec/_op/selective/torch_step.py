@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ... import _native
 from ..._torch.modes import is_recorded
 from ..._torch.operators import (
     Arrays,
@@ -26,6 +25,7 @@ from ..._torch.operators import (
     plain_layouts,
     planned,
     run_below,
+    run_step,
 )
 from ..doc import documented
 from ..plans import Plans
@@ -112,12 +112,7 @@ def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
     state, *operands = given
     out = torch.empty_like(operands[0])
     # The arrays of the native call, without intervals and resets.
-    tensors: Any = *operands, None, state, None, out, state
-    try:
-        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.places])
-    except _native.ArgumentError as error:
-        raise error.renamed(_CALL, _NAMES) from None
-    torch.autograd.graph.increment_version(state)
+    run_step(plan, (*operands, None, state, None, out, state), state, (_CALL, _NAMES))
     return out
 
 
