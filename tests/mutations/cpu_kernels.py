@@ -543,8 +543,8 @@ MUTATIONS = (
     ),
     selective(
         "walk",
-        "const State met = times_conj(l, kept[2 * i + 1]);",
-        "const State met = simd::mul(l, kept[2 * i + 1]);",
+        "State met = times_conj(l, kept[2 * i + 1]);",
+        "State met = simd::mul(l, kept[2 * i + 1]);",
         "gradients of complex A are not conjugated",
     ),
     selective(

@@ -72,7 +72,7 @@ struct gelu {
     const Lane one = simd::constant<Lane>(1), square = simd::mul(x, x);
     const Lane twice = simd::splat<Lane>(R(1.5957691216057308));  // 2 sqrt(2 / pi)
     const Lane cubic = simd::splat<Lane>(R(0.044715)), slope = simd::splat<Lane>(R(0.134145));
-    const auto s = simd::sigmoid(simd::mul(simd::mul(twice, x), simd::fma(cubic, square, one)));
+    auto s = simd::sigmoid(simd::mul(simd::mul(twice, x), simd::fma(cubic, square, one)));
     const Lane value = simd::mul(x, s.value);
     const Lane inner = simd::mul(twice, simd::fma(slope, square, one));
     return {value, one - value, simd::fma(simd::mul(x, s.slope), inner, s.value)};
@@ -101,7 +101,7 @@ struct positive {
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
     using R = simd::scalar_of<Lane>;
     const Lane zero = simd::constant<Lane>(0), one = simd::constant<Lane>(1);
-    const auto s = simd::sigmoid(x);
+    auto s = simd::sigmoid(x);
     const Lane value = simd::select_less(x, zero, s.value, x + simd::splat<Lane>(R(0.5)));
     return {value, one - value, simd::select_less(x, zero, s.slope, one)};
   }

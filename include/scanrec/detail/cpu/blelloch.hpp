@@ -109,8 +109,8 @@ struct tree_scan : map_scan {
       for (std::int64_t k = begin; k < end; ++k)
         for (std::int64_t c = 0; c < width; c += Columns::lanes) {
           const std::int64_t left = 2 * k * width + c;
-          const auto x = parents.template load<typename Columns::state>(k * width + c);
-          const auto m = children.template load<map<Cuts>>(left);
+          auto x = parents.template load<typename Columns::state>(k * width + c);
+          auto m = children.template load<map<Cuts>>(left);
           children.store(left, x);
           if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
         }
@@ -136,7 +136,7 @@ struct tree_scan : map_scan {
     [[gnu::noinline]] static void combine_pairs(Maps children, Maps parents, std::int64_t begin,
                                                 std::int64_t end, std::int64_t, Algebra algebra) {
       for (std::int64_t k = begin; k < end; k += lanes) {
-        const auto m = children.template load<map<Cuts>>(2 * k);
+        auto m = children.template load<map<Cuts>>(2 * k);
         parents.store(k, algebra.compose(every_other<0>(m), every_other<1>(m)));
       }
     }
@@ -145,8 +145,8 @@ struct tree_scan : map_scan {
                                             std::int64_t end, std::int64_t, std::int64_t,
                                             Algebra algebra) {
       for (std::int64_t k = begin; k < end; k += lanes) {
-        const few x = parents.template load<few>(k);
-        const auto left = every_other<0>(children.template load<map<Cuts>>(2 * k));
+        few x = parents.template load<few>(k);
+        auto left = every_other<0>(children.template load<map<Cuts>>(2 * k));
         children.store(2 * k, simd::interleave(x, algebra.act(left, x)));
       }
     }

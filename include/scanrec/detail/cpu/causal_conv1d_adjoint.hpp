@@ -116,7 +116,7 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
   void apply_slope(std::int64_t read, bool uniform) {
     this->run_convolution(read, uniform, grad_);
     this->for_lanes(read, [sum = grad_, grad = sum_grad_](std::int64_t i) SCANREC_LAMBDA {
-      const auto s = simd::sigmoid(sum[i]);
+      auto s = simd::sigmoid(sum[i]);
       grad[i] = simd::mul(grad[i], simd::fma(sum[i], s.slope, s.value));
     });
   }

@@ -76,7 +76,7 @@ template <conv1d_activation F, int Taps, class Lane, class S>
       if constexpr (F == conv1d_activation::silu) {
         const Lane sum =
             convolved<Taps>(x.first + t * x.row + i * lanes, x.row, weight + i * Taps, bias[i]);
-        const auto s = simd::sigmoid(sum);
+        auto s = simd::sigmoid(sum);
         grad = simd::mul(grad, simd::fma(sum, s.slope, s.value));
       }
       sum_grad[t * sum_row + i] = grad;

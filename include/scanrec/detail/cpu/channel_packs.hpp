@@ -91,8 +91,7 @@ struct channel_packs {
       to.state = from->state;
       if constexpr (has_sums) r.copy_sums(from->sums, to.sums);
     } else {
-      const auto low = take_slots<Packs / 2>(r, from),
-                 high = take_slots<Packs / 2>(r, from + Packs / 2);
+      auto low = take_slots<Packs / 2>(r, from), high = take_slots<Packs / 2>(r, from + Packs / 2);
       to.state = simd::join(low.state, high.state);
       if constexpr (has_sums) r.join_sums(low.sums, high.sums, to.sums);
     }

@@ -78,7 +78,7 @@ struct kernels_by_channel
                      [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
   }
   static void clear(const block& where, reduction* reductions) {
-    const auto one = map::identity().a;
+    auto one = map::identity().a;
     loops::for_packs(where, 0, [&](std::int64_t i, place) {
       reductions[i] = {one, one, simd::constant<lane>(0)};
     });
@@ -243,9 +243,9 @@ struct kernels_by_channel
         if (prefetches) prefetch<lane>(r, at, way.prefetch);
         typename R::template sums<lane> sums{};
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
-        const lane before = slots[i].state;
-        const auto read = r.template load<lane>(at);
-        const lane after = r.next(at, read, before);
+        lane before = slots[i].state;
+        auto read = r.template load<lane>(at);
+        lane after = r.next(at, read, before);
         if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), steady);
         r.finish(at, read, before, after, sums);
         slots[i].state = after;
@@ -267,8 +267,8 @@ struct kernels_by_channel
                                SCANREC_LAMBDA {
                                  if (Assume == assume::nothing && way.prefetch > 0)
                                    prefetch<Lane>(r, at, way.prefetch);
-                                 const auto read = r.template load<Lane>(at);
-                                 const Lane after = r.next(at, read, state);
+                                 auto read = r.template load<Lane>(at);
+                                 Lane after = r.next(at, read, state);
                                  if constexpr (composes<Composed>)
                                    own.compose(r.map(at, read), steady);
                                  r.finish(at, read, state, after, sums);

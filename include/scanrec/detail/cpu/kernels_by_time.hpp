@@ -153,7 +153,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         if (waiting < 2) {
           two = m;
         } else {
-          const affine<few> total = scan_lanes(combine_packs(two, m));
+          affine<few> total = scan_lanes(combine_packs(two, m));
           carry a = simd::to_wide<carry>(simd::last(total.a));
           if constexpr (!std::is_same_v<carry, scalar>)
             if (simd::size_of(simd::last(total.a)) > 0.5f) a = factor_of_packs(r, first, packs);
@@ -195,7 +195,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         r, where, {where.begin, where.end}, reversed,
         [&](auto at) SCANREC_LAMBDA {
           r.template touch_rest<lane>(at);
-          const affine<lane> of_pack = r.map(at, r.template load<lane>(at));
+          affine<lane> of_pack = r.map(at, r.template load<lane>(at));
           maps.add(r, at, combine_lanes<vector>(of_pack));
         },
         [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
@@ -236,20 +236,20 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     bind_row(there, plan.ahead.group, plan.ahead.batch);
     there = standing_at(there, plan.ahead.time, plan.ahead.channel);
     const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-      const scalar x = simd::from_wide<scalar>(state);
+      scalar x = simd::from_wide<scalar>(state);
       state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
     };
     sweep<Assume>(
         r, where, steps, plan.lanes.reversed,
         [&](auto at) SCANREC_LAMBDA {
           if (prefetches) prefetch<lane>(there, at, 0);
-          const auto read = r.template load<lane>(at);
-          const affine<lane> of_pack = r.map(at, read);
+          auto read = r.template load<lane>(at);
+          affine<lane> of_pack = r.map(at, read);
           const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };
           const auto seen = [&](const affine<few>& m) SCANREC_LAMBDA {
             if constexpr (Maps::used) maps.add(r, at, m);
           };
-          const auto states = scan_states<vector>(of_pack, state, factor, seen);
+          auto states = scan_states<vector>(of_pack, state, factor, seen);
           if (states.finite) [[likely]] {
             r.finish(at, read, states.before, states.after, sums);
             state = states.last;
@@ -291,8 +291,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
                                              std::int64_t last, scalar x) {
     typename R::template sums<scalar> sums{};
     for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row) {
-      const auto read = r.template load<scalar>(at);
-      const scalar after = r.next(at, read, x);
+      auto read = r.template load<scalar>(at);
+      scalar after = r.next(at, read, x);
       r.finish(at, read, x, after, sums);
       x = after;
     }

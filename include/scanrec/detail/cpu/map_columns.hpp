@@ -100,7 +100,7 @@ struct channel_columns {
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
         const auto at = place_of<Assume>(b, b.begin + row, row, c);
-        const auto read = r.template load<lane>(at);
+        auto read = r.template load<lane>(at);
         to.store_step(row * width + c, map(r.map(at, read)), read);
       }
   }
@@ -111,8 +111,8 @@ struct channel_columns {
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
         const auto at = place_of<Assume>(b, b.begin + row, row, c);
-        const auto before = from.template load<state>(row * width + c);
-        const auto after =
+        auto before = from.template load<state>(row * width + c);
+        auto after =
             take_step(r, at, r.template load<lane>(at), before, running[has_sums ? c / lanes : 0]);
         if (at.time + 1 == steps) r.end(at, after);
       }
@@ -171,7 +171,7 @@ struct time_columns {
   template <assume Assume, class Maps>
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
     const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
-      const auto read = r.template load<decltype(one)>(at);
+      auto read = r.template load<decltype(one)>(at);
       using map_of_lane = typename R::template map_of<decltype(one)>;
       to.store_step(at.time - b.begin, map_of_lane(r.map(at, read)), read);
     };
@@ -184,9 +184,9 @@ struct time_columns {
     typename R::template sums<scalar> few{};
     for_places<Assume>(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
       using any_lane = decltype(one);
-      const auto before = from.template load<any_lane>(at.time - b.begin);
-      const auto read = r.template load<any_lane>(at);
-      const auto after = r.next(at, read, before);
+      auto before = from.template load<any_lane>(at.time - b.begin);
+      auto read = r.template load<any_lane>(at);
+      auto after = r.next(at, read, before);
       if constexpr (simd::lane_count<any_lane> == 1)
         r.finish(at, read, before, after, few);
       else

@@ -139,7 +139,7 @@ class selective_adjoint : selective_tile<V, W> {
       of_bias = simd::fma(delta_sum, this->slope_[t], of_bias);
       if (p_.z.present()) {
         // z silu'(z) / z = s (1 + z (1 - s))
-        const auto s = simd::sigmoid(z[t]);
+        auto s = simd::sigmoid(z[t]);
         const lane slope = simd::mul(s.value, simd::fma(z[t], s.complement, this->one()));
         z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->skip_, u[t], y)), slope);
       }

@@ -117,7 +117,7 @@ class selective_tile {
     for (std::int64_t t = 0; t < steps; ++t) {
       lane delta = delta_[t] + bias_;
       if (p_.softplus) {
-        const auto soft = simd::softplus(delta);
+        auto soft = simd::softplus(delta);
         delta = soft.value;
         if constexpr (Slopes) slope_[t] = soft.slope;
       } else if constexpr (Slopes) {

@@ -87,7 +87,7 @@ template <int NB, selective_case Case, bool Out, class State>
     if (rows.cuts != nullptr && rows.any_cut[t]) delta = cut_states<NB>(rows, t, delta, x);
     Lane y = Out ? rows.y[t] : fed;
     simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-      const State a = selective_gate<plain>(delta, rate[i]);
+      State a = selective_gate<plain>(delta, rate[i]);
       x[i] = simd::fma(a, x[i], scaled(fed, b.template at<plain>(t, i)));
       if constexpr (Out) y = add_real_product(c.template at<plain>(t, i), x[i], y);
     });
@@ -211,7 +211,7 @@ template <int NB, selective_case Case, class State>
   const selective_rows<State> rows = given;
   const selective_grad_rows<State> back = given_grads;
   const mixing_rows<State> b = rows.b.from(first), c = rows.c.from(first);
-  const State zero = simd::constant<State>(0);
+  State zero = simd::constant<State>(0);
   const bool cuts = rows.cuts != nullptr;
   State rate[NB], x[NB], of_c[NB];
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
@@ -228,7 +228,7 @@ template <int NB, selective_case Case, class State>
         simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA { x[i] = zero; });
       State* const kept = back.kept + t * (2 * NB);
       simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-        const State a = selective_gate<plain>(delta, rate[i]);
+        State a = selective_gate<plain>(delta, rate[i]);
         kept[2 * i] = a;
         kept[2 * i + 1] = simd::mul(a, x[i]);
         x[i] = simd::fma(a, x[i], scaled(fed, b.template at<plain>(t, i)));
@@ -252,9 +252,9 @@ template <int NB, selective_case Case, class State>
       Lane fed_sum = back.fed_sum[t], gate_sum = back.gate_sum[t];
       const State* const kept = back.kept + t * (2 * NB);
       simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-        const State a = kept[2 * i];
-        const State l = add_scaled_conj(y_grad, c.template at<plain>(t, i), carry[i]);
-        const State met = times_conj(l, kept[2 * i + 1]);
+        State a = kept[2 * i];
+        State l = add_scaled_conj(y_grad, c.template at<plain>(t, i), carry[i]);
+        State met = times_conj(l, kept[2 * i + 1]);
         fed_sum = add_real_dot(l, b.template at<plain>(t, i), fed_sum);
         gate_sum = add_real_dot(rate[i], met, gate_sum);
         of_rate[i] = add_scaled(delta, met, of_rate[i]);

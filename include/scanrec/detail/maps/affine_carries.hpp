@@ -53,7 +53,7 @@ struct affine_carries {
   /// by lane, so that an infinity in one lane changes no bit of another. NaN counts as not zero.
   template <class Map, class State>
   static Carry advance_walked(const Map& tile, const Carry& c, const State& walked) {
-    const Carry after = tile.act(c);
+    Carry after = tile.act(c);
     return simd::select(zero_if_finite_state<State>(after), carry_of(walked), after);
   }
 

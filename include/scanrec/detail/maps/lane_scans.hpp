@@ -12,7 +12,7 @@ SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
   if constexpr (K >= simd::lane_count<Lane>) {
     return m;
   } else {
-    const auto none = affine<Lane>::identity();
+    auto none = affine<Lane>::identity();
     const affine<Lane> earlier{simd::slide_in<K>(none.a, m.a), simd::slide_in<K>(none.u, m.u)};
     return scan_lanes<2 * K>(combine(earlier, m));
   }
@@ -26,7 +26,7 @@ SCANREC_INLINE auto every_other(affine<Lane> m) {
 }
 template <int Odd, class Map>
 SCANREC_INLINE auto every_other(const segmented<Map>& m) {
-  const auto map = every_other<Odd>(m.map);
+  auto map = every_other<Odd>(m.map);
   return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.cut)};
 }
 
@@ -51,21 +51,21 @@ SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Ca
   if constexpr (simd::lane_count<Lane> == Base) {
     seen(m);
     using scalar = simd::scalar_of<Lane>;
-    const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
-    const affine<Lane> total = scan_lanes(m);
-    const Lane after = total.act(carried);
+    Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
+    affine<Lane> total = scan_lanes(m);
+    Lane after = total.act(carried);
     Carry a = simd::to_wide<Carry>(simd::last(total.a));
     if constexpr (!std::is_same_v<Carry, scalar>)
       if (simd::size_of(simd::last(total.a)) > 0.875f) a = factor();
-    const Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
+    Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
     const auto nonfinite = simd::zero_if_finite(simd::last(after)) +
                            simd::zero_if_finite(simd::from_wide<scalar>(last));
     return {simd::slide_in<1>(carried, after),
             simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(nonfinite)};
   } else {
-    const auto even = every_other<0>(m);
-    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor, seen);
-    const auto middle = even.act(pairs.before);
+    auto even = every_other<0>(m);
+    auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor, seen);
+    auto middle = even.act(pairs.before);
     return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
             pairs.last, pairs.finite};
   }
@@ -81,7 +81,7 @@ SCANREC_INLINE auto combine_lanes(affine<Lane> m) {
 /// The same for the lanes of two packs, as many as one pack has.
 template <class Lane>
 SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
-  const auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
+  auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
   return combine_lanes<simd::lane_count<Lane>>(affine<std::remove_const_t<decltype(a)>>{a, u});
 }
 
@@ -109,7 +109,7 @@ SCANREC_INLINE Wide fold_factors(affine_with_rest<Lane> m) {
   if constexpr (simd::lane_count<Lane> == simd::lane_count<Wide>) {
     return wide_factor<Wide>(m);
   } else {
-    const auto low = simd::half_of<0>(m.a), high = simd::half_of<1>(m.a);
+    auto low = simd::half_of<0>(m.a), high = simd::half_of<1>(m.a);
     using half = affine_with_rest<std::remove_const_t<decltype(low)>>;
     return simd::mul(fold_factors<Wide>(half{low, simd::half_of<0>(m.rest), low}),
                      fold_factors<Wide>(half{high, simd::half_of<1>(m.rest), high}));

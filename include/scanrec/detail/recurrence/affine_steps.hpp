@@ -58,7 +58,7 @@ struct affine_steps : affine_maps<Value> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    const Lane linked = simd::fma(read.gate, before, read.input);
+    Lane linked = simd::fma(read.gate, before, read.input);
     return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
   }
   /// Whether the lanes of a pack along time compose: no cut among them. Recurrences that

@@ -268,9 +268,9 @@ SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
   if constexpr (steps_of<Lane, Axis> == 1) {
     return beyond.template load_or_zero<Lane>(at);
   } else {
-    const auto one = beyond.template load_or_zero<simd::scalar_of<Lane>>(
+    auto one = beyond.template load_or_zero<simd::scalar_of<Lane>>(
         place<Axis>{.time = at.time, .channel = at.channel});
-    const Lane own = field.template load_or_zero<Lane>(at), other = simd::splat<Lane>(one);
+    Lane own = field.template load_or_zero<Lane>(at), other = simd::splat<Lane>(one);
     if constexpr (Shift > 0)
       return simd::slide_in<steps_of<Lane, Axis> - 1>(own, other);
     else

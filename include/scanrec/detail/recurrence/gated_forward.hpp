@@ -196,7 +196,7 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    const auto m = this->linked(at, read);
+    auto m = this->linked(at, read);
     return this->unless_cut(at, read, m.act(before), m.u);
   }
   template <class Lane, lane_axis Axis, assume Assume>

@@ -74,7 +74,7 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
-    const Lane before = simd::from_element(read.previous);
+    Lane before = simd::from_element(read.previous);
     return {this->cell_of(read), simd::from_element(read.output_grad),
             simd::select(read.cut, simd::constant<Lane>(0), before)};
   }
@@ -87,7 +87,7 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
     const Lane zero = simd::constant<Lane>(0);
     auto m = this->linked(at, read);
-    const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
+    Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
     m.u = this->unless_cut(at, read, m.times(g), zero);
     this->cut_factor(at, read, m);
     return m;
@@ -95,13 +95,13 @@ struct gated_vjp : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
+    Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
     return this->unless_cut(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
-    const auto m = this->linked(at, read);
+    auto m = this->linked(at, read);
     const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
                                   read.output_grad, read.previous,
                                   this->unless_cut(at, read, m.act(read.previous), m.u)};

@@ -36,7 +36,7 @@ struct jvp : affine_steps<compute_t<State>> {
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     Lane linked = read.input;
     if (at.mostly(gate_tangent.present())) {
-      const Lane before = load_shifted<-1, Lane>(state, initial_state, at, at.time == 0);
+      Lane before = load_shifted<-1, Lane>(state, initial_state, at, at.time == 0);
       linked = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, linked);
     }
     if (at.rarely(cuts.present())) {

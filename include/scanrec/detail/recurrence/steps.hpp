@@ -17,7 +17,7 @@ inline constexpr std::int64_t sum_steps = 256;
 template <class R, class Place, class Step, class State, class Sums>
 SCANREC_HD SCANREC_INLINE State take_step(const R& r, const Place& at, const Step& read,
                                           const State& before, Sums& running) {
-  const State after = r.next(at, read, before);
+  State after = r.next(at, read, before);
   r.finish(at, read, before, after, running);
   return after;
 }

@@ -50,7 +50,7 @@ struct vjp : affine_maps<compute_t<State>> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
+    auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::adjoint_if(sign, gate.template load<factor_t<Lane>>(at)),
                     state_grad.template load_or_zero<Lane>(at), simd::constant<Lane>(0),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
@@ -81,9 +81,9 @@ struct vjp : affine_maps<compute_t<State>> {
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
-    const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
+    auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     const factor_t<Lane> factor = simd::from_element(read.gate);
-    const Lane before = simd::from_element(read.previous);
+    Lane before = simd::from_element(read.previous);
     return {simd::adjoint_if(sign, factor), simd::from_element(read.cotangent),
             simd::conj_if(sign, before), read.cut};
   }
@@ -94,7 +94,7 @@ struct vjp : affine_maps<compute_t<State>> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
-    const affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
+    affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
     if (!at.rarely(cuts.present())) return m;
     return {simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a),
             simd::select(read.cut, simd::constant<Lane>(0), m.u)};
@@ -102,14 +102,14 @@ struct vjp : affine_maps<compute_t<State>> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    const Lane linked = simd::mul(read.gate, read.cotangent + before);
+    Lane linked = simd::mul(read.gate, read.cotangent + before);
     return at.rarely(cuts.present()) ? simd::select(read.cut, simd::constant<Lane>(0), linked)
                                      : linked;
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
-    const Lane g = read.cotangent + before;
+    Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
     if (!at.mostly(gate_grad.present())) return;
     factor_t<Lane> through_gate = simd::outer(g, read.previous);

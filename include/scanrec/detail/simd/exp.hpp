@@ -277,7 +277,7 @@ SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
 /// result may be anything from there to 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_negative(L y) {
-  const auto e = detail::split_exp<detail::exp_kind::exp>(y);
+  auto e = detail::split_exp<detail::exp_kind::exp>(y);
   return fma(e.power, e.q, e.power);
 }
 /// exp(y) for any y: where y <= 0, exp_of_negative(y) bit for bit; elsewhere as precise, and
@@ -286,7 +286,7 @@ template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
   using R = scalar_of<L>;
   using bits = detail::real_bits<R>;
-  const auto e = detail::split_exp<detail::exp_kind::exp>(
+  auto e = detail::split_exp<detail::exp_kind::exp>(
       smaller(splat<L>(detail::exp_numbers<R>::highest), y));
   // Of positive y half of it, twice: 2^n alone may be infinite where its product with 1 + q is not.
   const L part = detail::on_bits(e.power, y, [](auto power, auto of) SCANREC_LAMBDA {
@@ -309,7 +309,7 @@ template <class L>
 SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
   using R = scalar_of<L>;
   using bits = detail::real_bits<R>;
-  const auto e = detail::split_exp<detail::exp_kind::expm1>(
+  auto e = detail::split_exp<detail::exp_kind::expm1>(
       smaller(splat<L>(detail::exp_numbers<R>::highest), y));
   const L part = detail::on_bits(e.power, y, [](auto power, auto of) SCANREC_LAMBDA {
     return power - ((~of & bits::sign) >> bits::exponent);
@@ -324,7 +324,7 @@ SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
 /// expm1(y) for y <= 0. Error: 1.5 ULP.
 template <class L>
 SCANREC_HD SCANREC_INLINE L expm1_of_negative(L y) {
-  const auto e = detail::split_exp<detail::exp_kind::expm1>(y);
+  auto e = detail::split_exp<detail::exp_kind::expm1>(y);
   return fma(e.power, e.q, e.power - constant<L>(1));
 }
 

@@ -3,6 +3,9 @@
 //
 // Every function here exists for each kind of lane with the same rounding, so that a recurrence is
 // written once and tails, threads and instruction sets change no bit.
+//
+// Local variables that hold lanes of several registers are not const: GCC 12 keeps a const object
+// of class type in memory, where each step then stores it and loads it again.
 #pragma once
 
 #include <complex>

@@ -126,7 +126,7 @@ template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> tanh(L x) {
   const L one = constant<L>(1);
   const L y = negative_size(x);
-  const auto e = detail::split_exp<detail::exp_kind::expm1>(y + y);
+  auto e = detail::split_exp<detail::exp_kind::expm1>(y + y);
   const L all = fma(e.power, e.q, e.power), less_one = fma(e.power, e.q, e.power - one);
   const L part = reciprocal_of_one_to_two((one + one) + less_one);  // 1 / (1 + exp(-2|x|))
   const L twice = part + part;

@@ -120,7 +120,7 @@ SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
     const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
     R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
     detail::keep_loaded(low.v), detail::keep_loaded(high.v);
-    const R re = every_other<0>(low, high), im = every_other<1>(low, high);
+    R re = every_other<0>(low, high), im = every_other<1>(low, high);
     return {reverse_if(reversed, re), reverse_if(reversed, im)};
   } else {
     return reverse_if(reversed, L(detail::load_register<typename L::value_type>(p)));
@@ -148,7 +148,7 @@ SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
   } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     auto* parts = reinterpret_cast<typename R::value_type*>(p);
-    const R re = reverse_if(reversed, x.re), im = reverse_if(reversed, x.im);
+    R re = reverse_if(reversed, x.re), im = reverse_if(reversed, x.im);
     put(parts, zip<0>(re, im).v);
     put(parts + n, zip<1>(re, im).v);
   } else {
@@ -161,24 +161,21 @@ inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>:
 
 // Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
 // whole lines just as well; what is aligned to less is stored the ordinary way.
-template <class S, class L>
-[[gnu::noinline]] void stream_pieces(S* p, L x, bool reversed) {
-  const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
-  store_registers(p, x, reversed, [in_pieces](void* to, auto v) {
-    if constexpr (sizeof v > 16) {
-      if (in_pieces) {
-        struct piece {
-          std::uint64_t bits __attribute__((vector_size(16)));
-        };
-        piece all[sizeof v / 16];
-        std::memcpy(all, &v, sizeof v);
-        for (unsigned i = 0; i < sizeof v / 16; ++i)
-          stream_register(static_cast<piece*>(to) + i, all[i]);
-        return;
-      }
+template <class V>
+[[gnu::noinline]] void stream_pieces(void* to, V v) {
+  if constexpr (sizeof v > 16) {
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+      struct piece {
+        std::uint64_t bits __attribute__((vector_size(16)));
+      };
+      piece all[sizeof v / 16];
+      std::memcpy(all, &v, sizeof v);
+      for (unsigned i = 0; i < sizeof v / 16; ++i)
+        stream_register(static_cast<piece*>(to) + i, all[i]);
+      return;
     }
-    std::memcpy(to, &v, sizeof v);
-  });
+  }
+  std::memcpy(to, &v, sizeof v);
 }
 }  // namespace detail
 
@@ -191,11 +188,13 @@ SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
 /// The same, past the caches where the address is a multiple of 16 bytes.
 template <class S, class L>
 SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
+  // A call gets one register at a time: lanes of several would be kept in memory for it.
   if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
     detail::store_registers(
         p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
   else
-    detail::stream_pieces(p, x, reversed);
+    detail::store_registers(p, x, reversed,
+                            [](void* to, auto v) SCANREC_LAMBDA { detail::stream_pieces(to, v); });
 }
 
 /// Whether any of N bytes is set.
