@@ -770,16 +770,18 @@ double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
   return all / threads / std::min(rounds * task, all / threads + task);
 }
 
-/// The arrays of random layouts of a shape, of several recurrences.
+using named_problem = std::pair<std::string, problem>;
+
+/// The linear scans of a shape and layout.
 template <class T, class V>
-std::vector<std::pair<std::string, problem>> calls_of(const extents& shape, bool along_time) {
+std::vector<named_problem> linear_calls_of(const extents& shape, bool along_time) {
   const auto at = [](std::uintptr_t i) { return reinterpret_cast<V*>(i << 44); };
   const scanrec::strides dense = along_time ? time_contiguous(shape) : channels_last(shape);
   const auto array = [&](int i) { return sequence_view<V>(at(i), shape, dense); };
   const auto gates = [&](int i, const scanrec::strides& of) {
     return sequence_view<T>(reinterpret_cast<T*>(at(i)), shape, of);
   };
-  std::vector<std::pair<std::string, problem>> list;
+  std::vector<named_problem> list;
   list.emplace_back("forward", linear_scan_problem(gates(1, dense), array(2), array(3)));
   list.emplace_back(
       "vjp", linear_scan_vjp_problem(gates(1, dense), array(2), array(3),
@@ -788,6 +790,34 @@ std::vector<std::pair<std::string, problem>> calls_of(const extents& shape, bool
   list.emplace_back("a gate per channel, vjp",
                     linear_scan_vjp_problem(gates(1, once), array(2), array(3),
                                             {.gate_grad = gates(4, once), .input_grad = array(5)}));
+  const scanrec::strides per_step{.batch = shape.time, .time = 1};
+  list.emplace_back("a gate per step, forward",
+                    linear_scan_problem(gates(1, per_step), array(2), array(3)));
+  list.emplace_back("jvp", linear_scan_jvp_problem(gates(1, dense), array(2), gates(3, dense),
+                                                   array(4), array(5)));
+  return list;
+}
+
+/// The calls of QRNN pooling of a shape and layout.
+template <class T>
+std::vector<named_problem> gated_calls_of(const extents& shape, bool along_time) {
+  const scanrec::strides dense = along_time ? time_contiguous(shape) : channels_last(shape);
+  const auto array = [&](std::uintptr_t i) {
+    return sequence_view<T>(reinterpret_cast<T*>(i << 44), shape, dense);
+  };
+  using cell = fo_pooling<>;
+  const cell::arrays<sequence_view<T>> of{array(1), array(2), array(3)};
+  const memory::store states{array(4)};
+  const memory::recompute checkpoints{sequence_view(
+      reinterpret_cast<float*>(std::uintptr_t{5} << 44), memory::checkpoint_extents(shape))};
+  const gated_gradients<cell, T> gradients{.arrays = {array(6), array(7), array(8)}};
+  std::vector<named_problem> list;
+  list.emplace_back("fo-pooling", gated_scan_problem(cell{}, of, array(9)));
+  list.emplace_back("fo-pooling, states stored", gated_scan_problem(cell{}, of, array(9), states));
+  list.emplace_back("fo-pooling vjp, states stored",
+                    gated_scan_vjp_problem(cell{}, of, states, array(9), gradients));
+  list.emplace_back("fo-pooling vjp, states recomputed",
+                    gated_scan_vjp_problem(cell{}, of, checkpoints, array(9), gradients));
   return list;
 }
 
@@ -821,18 +851,19 @@ TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile
     const bool along_time = trial % 2 == 1;
     for (const int threads : {8, 32, 64, 128}) {
       const std::string where = along_time ? " along time" : " channels last";
-      for (const auto& [name, p] : calls_of<float, float>(shape, along_time))
-        check("float " + name + where, p, threads);
-      for (const auto& [name, p] : calls_of<bfloat16, bfloat16>(shape, along_time))
-        check("bfloat16 " + name + where, p, threads);
+      const auto check_all = [&](const std::string& type, const std::vector<named_problem>& calls) {
+        for (const auto& [name, p] : calls) check(type + " " + name + where, p, threads);
+      };
       using complex = std::complex<float>;
-      for (const auto& [name, p] : calls_of<complex, complex>(shape, along_time))
-        check("complex " + name + where, p, threads);
-      for (const auto& [name, p] : calls_of<mat<float, 2>, vec<float, 2>>(shape, along_time))
-        check("matrices " + name + where, p, threads);
+      check_all("float", linear_calls_of<float, float>(shape, along_time));
+      check_all("bfloat16", linear_calls_of<bfloat16, bfloat16>(shape, along_time));
+      check_all("complex", linear_calls_of<complex, complex>(shape, along_time));
+      check_all("matrices", linear_calls_of<mat<float, 2>, vec<float, 2>>(shape, along_time));
+      check_all("float", gated_calls_of<float>(shape, along_time));
+      check_all("bfloat16", gated_calls_of<bfloat16>(shape, along_time));
     }
   }
-  CHECK(checked > 50000);
+  CHECK(checked > 100000);
   CHECK(split > 1000);
   CHECK(whole > 1000);
   CHECK(by_tile > 1000);

@@ -229,12 +229,15 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
   }
-  if (asked > 0)
+  if (asked > 0) {
     chosen.tile_steps = chosen.split ? of_split : asked;
-  else if (sums.time_kept && !chosen.split)
+  } else if (sums.time_kept && !chosen.split) {
     chosen.tile_steps = policy::sum_steps;
-  else  // tiles of about the same length
-    chosen.tile_steps = round_up(ceil_div(steps, tiles), grain);
+  } else {  // tiles of about the same length, and no fewer where the grain is coarse
+    const std::int64_t least = ceil_div(steps, tiles), longer = round_up(least, grain);
+    const bool too_few = 5 * ceil_div(steps, longer) < 4 * tiles;
+    chosen.tile_steps = too_few ? std::max(longer - grain, grain) : longer;
+  }
   chosen.tile_steps =
       along_time ? align_up(chosen.tile_steps, lanes) : std::min(chosen.tile_steps, steps);
   chosen.split = chosen.split && chosen.tile_steps < steps;
