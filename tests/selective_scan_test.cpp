@@ -169,22 +169,43 @@ TEST_CASE("layouts change no bit", "[selective]") {
   }
 }
 
-TEST_CASE("pieces of a stream, and single steps, have the bits of the whole", "[selective]") {
-  problem p = usual();
-  p.resets = 0;
-  call<float, float> whole(p, order::channels_last, 9);
-  whole.run(tiled{});
-  for (const std::int64_t piece : {1, 7, 130}) {
-    call<float, float> parts(p, order::channels_last, 9);
-    auto& state = parts.in.initial;
-    for (std::int64_t t = 0; t < p.shape.time; t += piece) {
-      const std::int64_t end = std::min(t + piece, p.shape.time);
-      selective_scan(steps_of(parts, t, end), parts.got.out.sequence().steps(t, end),
-                     {.initial_state = state.state(), .final_state = state.state()});
+/// States that lie side by side in whole packs have steps of their own.
+template <class V>
+void check_streams() {
+  for (const std::int64_t states : {6, 16, 48})
+    for (const order lies : {order::channels_last, order::time_contiguous}) {
+      problem p = usual();
+      p.resets = 0, p.states = states;
+      call<V, V> whole(p, lies, 9);
+      whole.run(tiled{});
+      for (const std::int64_t piece : {1, 7, 130}) {
+        call<V, V> parts(p, lies, 9);
+        auto& state = parts.in.initial;
+        for (std::int64_t t = 0; t < p.shape.time; t += piece) {
+          const std::int64_t end = std::min(t + piece, p.shape.time);
+          selective_scan(steps_of(parts, t, end), parts.got.out.sequence().steps(t, end),
+                         {.initial_state = state.state(), .final_state = state.state()});
+        }
+        CHECK(parts.got.out == whole.got.out);
+        CHECK(state.elements == whole.got.final_state.elements);
+      }
     }
-    CHECK(parts.got.out == whole.got.out);
-    CHECK(state.elements == whole.got.final_state.elements);
-  }
+}
+
+TEST_CASE("pieces of a stream, and single steps, have the bits of the whole", "[selective]") {
+  check_streams<float>();
+  check_streams<double>();
+}
+
+TEST_CASE("a first step without states has the bits of one from zeros", "[selective]") {
+  problem p = usual();
+  p.resets = 0, p.states = 16, p.shape.time = 1;
+  call<float, float> absent(p, order::channels_last, 9), zeros(p, order::channels_last, 9);
+  std::fill(zeros.in.initial.elements.begin(), zeros.in.initial.elements.end(), 0.0f);
+  selective_scan(absent.arrays(), absent.got.out.sequence());
+  selective_scan(zeros.arrays(), zeros.got.out.sequence(),
+                 {.initial_state = zeros.in.initial.state()});
+  CHECK(absent.got.out == zeros.got.out);
 }
 
 TEST_CASE("a reset is the beginning of a sequence", "[selective]") {

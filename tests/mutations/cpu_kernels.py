@@ -542,6 +542,12 @@ MUTATIONS = (
         "the gradient of an interval is that of the last channels",
     ),
     selective(
+        "forward",
+        "simd::splat<lane>(fed[i]), b)",
+        "simd::splat<lane>(fed[0]), b)",
+        "a single step gives all channels the input of the first",
+    ),
+    selective(
         "walk",
         "State met = times_conj(l, kept[2 * i + 1]);",
         "State met = simd::mul(l, kept[2 * i + 1]);",

@@ -17,6 +17,7 @@
 
 #include <scanrec/detail/cpu/row_calls.hpp>
 #include <scanrec/detail/cpu/selective_adjoint.hpp>
+#include <scanrec/detail/cpu/selective_forward.hpp>
 #include <scanrec/detail/cpu/selective_mixing_totals.hpp>
 #include <scanrec/detail/cpu/selective_plan.hpp>
 #include <scanrec/detail/cpu/selective_tile.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The forward pass over one checkpoint interval of one pack of channels: loads rows into the cache
-// as packs, updates a few states at a time, and stores the outputs.
+// The common part of the forward pass and the adjoint of a selective scan, for one pack of
+// channels: loads rows into the cache as packs, and the values that all steps share.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,6 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps whose rows a forward call has near at a time.
-inline constexpr std::int64_t selective_chunk = 32;
 /// States that are processed together.
 template <class State>
 inline constexpr int selective_block = 4 / parts_of<State>;
@@ -58,15 +56,19 @@ class selective_tile {
 
   /// Loads the values that all steps share.
   void stand_at(const selective_place& place) {
-    at_ = place;
+    stand_at_channels(place);
     load_states(p_.a, rates_);
     if (p_.b.channels.present()) load_states(p_.b.channels, b_own_);
     if (p_.c.channels.present()) load_states(p_.c.channels, c_own_);
-    skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
     grows_ = false;
     for (std::int64_t n = 0; n < p_.states; ++n)
       grows_ = grows_ ||
                !simd::all_zero(simd::select_less(zero(), part_of<0>(rates_[n]), one(), zero()));
+  }
+  /// The same without those of states.
+  void stand_at_channels(const selective_place& place) {
+    at_ = place;
+    skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
   }
   lane load_channels(const value_array<real>& from) const {
     if (!from.present()) return zero();
@@ -220,60 +222,6 @@ class selective_tile {
   lane skip_, bias_;
   bool grows_ = false;   // some rate is above 0
   bool decays_ = false;  // no gate of these steps is above 1
-};
-
-/// The forward pass over checkpoint intervals.
-template <class V, int W>
-class selective_forward : selective_tile<V, W> {
-  using base = selective_tile<V, W>;
-
- public:
-  using typename base::lane;
-  using typename base::state;
-  selective_forward(const selective_problem<V>& p, arena& memory)
-      : base(p, selective_chunk, false, memory) {}
-
-  /// Updates the states over one interval; at the first one it sets them.
-  void run(const selective_place& place, state* states) {
-    const selective_problem<V>& p = this->p_;
-    this->stand_at(place);
-    if (place.begin == 0) this->load_states_or_zero(p.initial, states);
-    for (std::int64_t t = place.begin; t < place.end; t += selective_chunk) {
-      const std::int64_t steps = std::min(selective_chunk, place.end - t);
-      const selective_rows<state> rows = this->template prepare<false>(t, steps, steps);
-      const bool out = p.out.present();
-      this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
-        if (out)
-          walk_states<together.value, which.value, true>(rows, this->rates_, n, states);
-        else
-          walk_states<together.value, which.value, false>(rows, this->rates_, n, states);
-      });
-      if (out) put_out(t, steps);
-    }
-    // Checkpoint i has the states before step time - 128 (i + 1).
-    const std::int64_t checkpoint = (p.time - place.end) / memory::checkpoint_interval - 1;
-    if (p.checkpoints.present() && checkpoint >= 0)
-      this->store_states(p.checkpoints, states, false, checkpoint);
-    if (p.final_state.present() && place.end == p.time) this->store_states(p.final_state, states);
-  }
-
- private:
-  void put_out(std::int64_t begin, std::int64_t steps) {
-    const selective_problem<V>& p = this->p_;
-    lane* const y = this->y_;
-    if constexpr (base::parts == 2)
-      for (std::int64_t t = 0; t < steps; ++t) y[t] = y[t] + y[t];
-    if (p.skip.present())
-      for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->skip_, this->u_[t], y[t]);
-    if (p.z.present()) {
-      this->load(p.z, begin, steps, this->z_);
-      for (std::int64_t t = 0; t < steps; ++t) {
-        const lane z = this->z_[t];
-        y[t] = simd::mul(y[t], simd::mul(z, simd::sigmoid(z).value));
-      }
-    }
-    this->store(p.out, begin, steps, y, false);
-  }
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

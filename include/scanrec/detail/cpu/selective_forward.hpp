@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The forward pass of a selective scan over one checkpoint interval of one pack of channels, and
+// over a single step.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <scanrec/detail/cpu/selective_tile.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Steps whose rows a forward call has near at a time.
+inline constexpr std::int64_t selective_chunk = 32;
+
+/// The forward pass over checkpoint intervals.
+template <class V, int W>
+class selective_forward : selective_tile<V, W> {
+  using base = selective_tile<V, W>;
+
+ public:
+  using typename base::lane;
+  using typename base::state;
+  selective_forward(const selective_problem<V>& p, arena& memory)
+      : base(p, selective_chunk, false, memory) {}
+
+  /// Updates the states over one interval; at the first one it sets them.
+  void run(const selective_place& place, state* states) {
+    const selective_problem<V>& p = this->p_;
+    if constexpr (steps_of_packs)
+      if (is_step_of_packs(place)) return run_step(place);
+    this->stand_at(place);
+    if (place.begin == 0) this->load_states_or_zero(p.initial, states);
+    for (std::int64_t t = place.begin; t < place.end; t += selective_chunk) {
+      const std::int64_t steps = std::min(selective_chunk, place.end - t);
+      const selective_rows<state> rows = this->template prepare<false>(t, steps, steps);
+      const bool out = p.out.present();
+      this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
+        if (out)
+          walk_states<together.value, which.value, true>(rows, this->rates_, n, states);
+        else
+          walk_states<together.value, which.value, false>(rows, this->rates_, n, states);
+      });
+      if (out) put_out(t, steps);
+    }
+    // Checkpoint i has the states before step time - 128 (i + 1).
+    const std::int64_t checkpoint = (p.time - place.end) / memory::checkpoint_interval - 1;
+    if (p.checkpoints.present() && checkpoint >= 0)
+      this->store_states(p.checkpoints, states, false, checkpoint);
+    if (p.final_state.present() && place.end == p.time) this->store_states(p.final_state, states);
+  }
+
+ private:
+  static constexpr bool steps_of_packs = base::parts == 1 && W > 1 && W == base::width;
+
+  // Whether the call is a single step whose states lie side by side in whole packs.
+  [[nodiscard]] bool is_step_of_packs(const selective_place& place) const {
+    const selective_problem<V>& p = this->p_;
+    const auto in_packs = [](const value_array<V>& states) {
+      return !states.present() || states.strides.group == 1;
+    };
+    return p.time == 1 && place.count == W && p.states % W == 0 && in_packs(p.a) &&
+           in_packs(p.initial) && in_packs(p.final_state) && p.b.steps.present() &&
+           p.c.steps.present() && !p.cuts.present();
+  }
+  // A step with lanes along the states of a channel. Only the states after it are transposed, for
+  // the outputs; A and the states before it are not.
+  void run_step(const selective_place& place) {
+    const selective_problem<V>& p = this->p_;
+    this->stand_at_channels(place);
+    const selective_rows<state> rows = this->template prepare<false>(0, 1, 1);
+    const auto* const delta = reinterpret_cast<const V*>(rows.delta);
+    const auto* const fed = reinterpret_cast<const V*>(rows.fed);
+    const V* const rates = p.a.at(place.batch, place.channel);
+    const V* const before =
+        p.initial.present() ? p.initial.at(place.batch, place.channel) : nullptr;
+    V* const after =
+        p.final_state.present() ? p.final_state.at(place.batch, place.channel) : nullptr;
+    const std::int64_t rate_stride = p.a.strides.channel;
+    const std::int64_t before_stride = p.initial.strides.channel;
+    const std::int64_t after_stride = p.final_state.strides.channel;
+    lane y = this->zero();
+    for (std::int64_t n = 0; n < p.states; n += W) {
+      const lane b = simd::load_unit<lane>(rows.b.shared + n);
+      lane x[W];
+      simd::detail::unrolled<W>([&](auto i) SCANREC_LAMBDA {
+        const lane gate = selective_gate<false>(simd::splat<lane>(delta[i]),
+                                                simd::load_unit<lane>(rates + i * rate_stride + n));
+        x[i] = before != nullptr ? simd::load_unit<lane>(before + i * before_stride + n)
+                                 : this->zero();
+        x[i] = simd::fma(gate, x[i], simd::mul(simd::splat<lane>(fed[i]), b));
+        if (after != nullptr) simd::store_unit(after + i * after_stride + n, x[i]);
+      });
+      simd::transpose(x);
+      simd::detail::unrolled<W>([&](auto i) SCANREC_LAMBDA {
+        y = simd::fma(simd::splat<lane>(rows.c.shared[n + i]), x[i], y);
+      });
+    }
+    this->y_[0] = y;
+    if (p.out.present()) put_out(0, 1);
+  }
+  void put_out(std::int64_t begin, std::int64_t steps) {
+    const selective_problem<V>& p = this->p_;
+    lane* const y = this->y_;
+    if constexpr (base::parts == 2)
+      for (std::int64_t t = 0; t < steps; ++t) y[t] = y[t] + y[t];
+    if (p.skip.present())
+      for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->skip_, this->u_[t], y[t]);
+    if (p.z.present()) {
+      this->load(p.z, begin, steps, this->z_);
+      for (std::int64_t t = 0; t < steps; ++t) {
+        const lane z = this->z_[t];
+        y[t] = simd::mul(y[t], simd::mul(z, simd::sigmoid(z).value));
+      }
+    }
+    this->store(p.out, begin, steps, y, false);
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
