@@ -480,6 +480,55 @@ TEST_CASE("a workspace of the caller", "[selective]") {
   CHECK_THROWS_AS(given.run(tiled{.threads = 2, .workspace = all.first(64)}), argument_error);
 }
 
+namespace {
+
+/// The work of all tasks over the time that `threads` need, where these claim tasks in order and
+/// wait for the last interval of the same channels.
+double efficiency_of(const detail::selective_plan& plan, int threads) {
+  std::vector<double> free(static_cast<std::size_t>(threads));
+  std::vector<double> done(static_cast<std::size_t>(plan.strips()));
+  double work = 0;
+  for (std::int64_t n = 0; n < plan.stretches; ++n)
+    for (std::int64_t strip = 0; strip < plan.strips(); ++strip) {
+      double task = 0;
+      plan.for_packs(strip, n, [&](const detail::selective_place& at, std::int64_t) {
+        task += static_cast<double>(at.end - at.begin);
+      });
+      double& worker = *std::min_element(free.begin(), free.end());
+      double& before = done[static_cast<std::size_t>(strip)];
+      worker = before = std::max(worker, before) + task;
+      work += task;
+    }
+  return work / (*std::max_element(free.begin(), free.end()) * threads);
+}
+
+}  // namespace
+
+TEST_CASE("selective scans keep many threads busy, one for each 16 channels", "[selective]") {
+  reference::generator bits{11};
+  const auto up_to = [&](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(bits() % most);
+  };
+  int shapes = 0;
+  for (int i = 0; i < 400; ++i) {
+    detail::selective_problem<float> p;
+    p.states = 16;
+    p.groups = up_to(3);
+    p.batch = up_to(6), p.channels = p.groups * up_to(1500), p.time = 2048 + up_to(2048);
+    for (const int threads : {8, 32, 64, 128}) {
+      const detail::selective_plan plan(p, 16, threads);
+      if (plan.packs() * 16 * p.time * p.states < (1 << 22) || 4 * plan.packs() < 3 * threads)
+        continue;
+      CAPTURE(p.batch, p.time, p.channels, p.groups, plan.strip_packs, threads);
+      CHECK(plan.workers == std::min<std::int64_t>(threads, plan.strips()));
+      CHECK(4 * plan.workers >= 3 * threads);
+      CHECK(efficiency_of(plan, threads) >= 0.7);
+      ++shapes;
+    }
+  }
+  CHECK(shapes > 1000);
+}
+
 TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
   call<float, float> c(usual(), order::channels_last, 16);
   const auto forward = [&](auto change) {
