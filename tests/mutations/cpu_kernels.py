@@ -57,6 +57,12 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_channel",
+        "own[i].recent = own[0].recent;",
+        "(void)i;",
+        "channels that share factors have the map of the first pack alone",
+    ),
+    cpu(
+        "kernels_by_channel",
         "      own[i].recent = map::identity().a;",
         "",
         "factors of earlier steps are multiplied in again",

@@ -56,11 +56,21 @@ struct kernels_by_channel
     [[nodiscard]] SCANREC_INLINE map composed() const {
       return {simd::mul(recent, before), simd::to_wide<carry>(u)};
     }
-    // `steady`: all steps have the same factor, of which multiply_steady takes a power.
     template <class Map>
-    SCANREC_INLINE void compose(const Map& step, bool steady) {
-      if (!steady) recent = simd::mul(detail::wide_factor<carry>(step), recent);
+    SCANREC_INLINE void compose(const Map& step, bool multiply) {
+      if (multiply) recent = simd::mul(detail::wide_factor<carry>(step), recent);
       u = step.act(u);
+    }
+  };
+  /// Which packs of a row multiply their factors step by step. Where all steps have the same
+  /// factor, multiply_steady takes a power. Where all channels have the same, the first pack
+  /// multiplies, and copy_factors gives the product to the others.
+  struct multiplying {
+    bool first, others;
+
+    explicit multiplying(const R& r) : first(!is_steady(r)), others(first && !shares_factors(r)) {}
+    [[nodiscard]] SCANREC_INLINE bool of_pack(std::int64_t i) const {
+      return first && (others || i == 0);
     }
   };
 
@@ -151,7 +161,10 @@ struct kernels_by_channel
       if (before > 0 && before % factor_steps == 0) begin_factors(b, own);
       few.end = std::min(few.begin + factor_steps - before % factor_steps, b.end);
       f(at, few);
-      if (is_steady(at)) multiply_steady(at, few, own);
+      if (const multiplying multiply(at); !multiply.first)
+        multiply_steady(at, few, own);
+      else if (!multiply.others)
+        copy_factors(few, own);
       at = standing_at(at, few.end - few.begin, 0);
     }
   }
@@ -163,6 +176,9 @@ struct kernels_by_channel
         power = simd::mul(power, power);
       }
     });
+  }
+  static void copy_factors(const block& b, reduction* own) {
+    loops::for_packs(b, 0, [&](std::int64_t i, place) { own[i].recent = own[0].recent; });
   }
   static void begin_factors(const block& b, reduction* own) {
     loops::for_packs(b, 0, [&](std::int64_t i, place) {
@@ -199,17 +215,20 @@ struct kernels_by_channel
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
                                              course way) {
     const R r = given;
-    const bool steady = is_steady(r);
-    const auto take = [&](auto at, reduction& own) SCANREC_LAMBDA {
+    const multiplying multiply(r);
+    const auto take = [&](auto at, reduction& own, bool multiplies) SCANREC_LAMBDA {
       r.template touch_rest<lane>(at);
-      own.compose(r.map(at, r.template load<lane>(at)), steady);
+      own.compose(r.map(at, r.template load<lane>(at)), multiplies);
     };
     if (by_rows(where))
-      loops::template for_rows<assume::nothing>(
-          where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA { take(at, reductions[i]); });
+      loops::template for_rows<assume::nothing>(where, way,
+                                                [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+                                                  take(at, reductions[i], multiply.of_pack(i));
+                                                });
     else
       loops::template sweep<assume::nothing, 1>(
-          where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; }, take,
+          where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; },
+          [&](auto at, reduction& own) SCANREC_LAMBDA { take(at, own, multiply.first); },
           [=](std::int64_t i, const reduction& own) SCANREC_LAMBDA { reductions[i] = own; });
   }
   // Packs are composed row by row, in memory order. A single pack is the exception where it is not
@@ -232,7 +251,7 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots,
                                           Composed composed, course way) {
     const R r = given;
-    const bool steady = is_steady(r);
+    const multiplying multiply(r);
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
     const std::int64_t end = way.descending ? -1 : packs;
@@ -246,7 +265,7 @@ struct kernels_by_channel
         lane before = slots[i].state;
         auto read = r.template load<lane>(at);
         lane after = r.next(at, read, before);
-        if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), steady);
+        if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), multiply.of_pack(i));
         r.finish(at, read, before, after, sums);
         slots[i].state = after;
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
@@ -262,7 +281,7 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
                                            Composed composed, course way) {
     const R r = given;
-    const bool steady = is_steady(r);
+    const multiplying multiply(r);
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
                                SCANREC_LAMBDA {
                                  if (Assume == assume::nothing && way.prefetch > 0)
@@ -270,7 +289,7 @@ struct kernels_by_channel
                                  auto read = r.template load<Lane>(at);
                                  Lane after = r.next(at, read, state);
                                  if constexpr (composes<Composed>)
-                                   own.compose(r.map(at, read), steady);
+                                   own.compose(r.map(at, read), multiply.first);
                                  r.finish(at, read, state, after, sums);
                                  return after;
                                };

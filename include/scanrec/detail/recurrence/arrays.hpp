@@ -216,6 +216,14 @@ SCANREC_INLINE bool is_steady(const R& r) {
   else
     return false;
 }
+/// Whether all channels of a row are known to have the same factors.
+template <class R>
+SCANREC_INLINE bool shares_factors(const R& r) {
+  if constexpr (requires { r.gate.strides, r.cuts.present(); })
+    return r.gate.strides.channel == 0 && !r.cuts.present();
+  else
+    return false;
+}
 /// Whether an output lies in place of what factors are made of, so that they cannot be read again.
 template <class R>
 SCANREC_INLINE bool overwrites_factors(const R& r) {
