@@ -215,7 +215,7 @@ struct kernels_by_channel
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
                                              course way) {
     const R r = given;
-    const multiplying multiply(r);
+    multiplying multiply(r);
     const auto take = [&](auto at, reduction& own, bool multiplies) SCANREC_LAMBDA {
       r.template touch_rest<lane>(at);
       own.compose(r.map(at, r.template load<lane>(at)), multiplies);
@@ -251,7 +251,7 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots,
                                           Composed composed, course way) {
     const R r = given;
-    const multiplying multiply(r);
+    multiplying multiply(r);
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
     const std::int64_t end = way.descending ? -1 : packs;
@@ -281,7 +281,7 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
                                            Composed composed, course way) {
     const R r = given;
-    const multiplying multiply(r);
+    multiplying multiply(r);
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
                                SCANREC_LAMBDA {
                                  if (Assume == assume::nothing && way.prefetch > 0)
