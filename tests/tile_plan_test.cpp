@@ -929,6 +929,8 @@ TEST_CASE("rows that lie apart are prefetched, and those of a large call only", 
   };
   const extents large{.batch = 8, .time = 8192, .channel = 256}, small{.time = 64, .channel = 64};
   CHECK(ahead(large, 256) == 0);
+  CHECK(ahead(large, 256 + tile_policy::gap_bytes / 4) == 0);
+  CHECK(ahead(large, 257 + tile_policy::gap_bytes / 4) > 0);
   CHECK(ahead(large, 3 * 256) == tile_policy::prefetch_bytes / (256 * 4));
   CHECK(ahead(small, 3 * 64) == 0);
 }

@@ -82,7 +82,8 @@ inline traffic traffic_of(const problem& p) {
     if (array.use != access::read || array.strides.time == 0) continue;
     t.read_per_site += array.element_bytes;
     if (array.strides.time < 0) t.descending += array.element_bytes;
-    t.gaps = t.gaps || std::abs(array.strides.time) > p.shape.channel;
+    const std::int64_t between = std::abs(array.strides.time) - p.shape.channel;
+    t.gaps = t.gaps || between > tile_policy::gap_bytes / array.element_bytes;
   }
   return t;
 }

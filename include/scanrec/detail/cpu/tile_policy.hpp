@@ -58,6 +58,9 @@ struct tile_policy {
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
   /// The same where states are recomputed: all of the next stretch, if it reads no more bytes.
   static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
+  /// Rows lie apart if there are more bytes than this between them. Hardware prefetches across
+  /// less.
+  static constexpr std::int64_t gap_bytes = 128;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
