@@ -156,6 +156,8 @@ void add(table& rows, const workload& w, int iterations = 9) {
 
 constexpr extents long_rows{.batch = 8, .time = 8192, .channel = 256};
 constexpr extents few_channels{.batch = 4, .time = 262144, .channel = 16};
+constexpr extents odd_channels{.batch = 8, .time = 8192, .channel = 250};
+constexpr extents five_channels{.batch = 4, .time = 524288, .channel = 5};
 constexpr extents one_sequence{.batch = 1, .time = 1 << 24, .channel = 1};
 constexpr extents two_million{.batch = 1, .time = 1 << 21, .channel = 256};
 constexpr extents state_space{.batch = 16, .time = 4096, .channel = 64};
@@ -169,6 +171,10 @@ void add_table(table& rows, bool quick) {
   add<float>(rows, {"channels_last/vjp", call::vjp, long_rows});
   add<float>(rows, {"few_channels/forward", call::forward, few_channels});
   add<float>(rows, {"few_channels/vjp", call::vjp, few_channels});
+  add<float>(rows, {"odd_channels/forward", call::forward, odd_channels});
+  add<float>(rows, {"odd_channels/vjp", call::vjp, odd_channels});
+  add<float>(rows, {"five_channels/forward", call::forward, five_channels});
+  add<float>(rows, {"five_channels/vjp", call::vjp, five_channels});
   add<float>(rows, {"time_contiguous/forward", call::forward, long_rows, time_contiguous});
   add<float>(rows, {"time_contiguous/vjp", call::vjp, long_rows, time_contiguous});
   add<float>(rows, {"one_sequence/forward", call::forward, one_sequence});

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lanes: packs agree with scalars bit for bit, and move as documented.
+#include <complex>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 #include "catch.hpp"
+#include "guarded.hpp"
 
 namespace {
 
@@ -130,7 +135,53 @@ void check_small_matrices() {
     }
 }
 
+/// Loads and stores of the first elements of a pack, of memory that ends where they do.
+template <class S, class Compute = compute_t<S>>
+void check_first_elements(std::type_identity_t<S> (*element)(int)) {
+  using L = lane_t<Compute, lanes_v<Compute>>;
+  constexpr int n = lane_count<L>;
+  tested::generator places{7};
+  for (int count = 0; count <= n; ++count)
+    for (int repeat = 0; repeat < 4; ++repeat) {  // at a page's begin, and at its end
+      INFO("elements of " << sizeof(S) << " bytes, " << count << " of " << n);
+      const auto bytes = static_cast<std::size_t>(count) * sizeof(S);
+      const tested::guarded_memory from(bytes, places), to(bytes, places);
+      S all[n] = {};
+      for (int i = 0; i < count; ++i) all[i] = element(i + 1);
+      if (bytes > 0) std::memcpy(from.data(), static_cast<const void*>(all), bytes);
+      const auto x = load_some<L>(reinterpret_cast<const S*>(from.data()), count);
+      const auto wanted = load_unit<L>(static_cast<const S*>(all));
+      CHECK(std::memcmp(&x, &wanted, sizeof x) == 0);
+      if constexpr (!std::is_same_v<S, bool>) {
+        store_some(reinterpret_cast<S*>(to.data()), load_unit<L>(static_cast<const S*>(all)),
+                   count);
+        if (bytes > 0) CHECK(std::memcmp(to.data(), from.data(), bytes) == 0);
+        S around[n];
+        for (int i = 0; i < n; ++i) around[i] = element(99);
+        store_some(static_cast<S*>(around), splat<L>(load_one<scalar_of<L>>(all)), count);
+        for (int i = 0; i < n; ++i) CHECK(same(around[i], i < count ? all[0] : element(99)));
+      }
+    }
+}
+
 }  // namespace
+
+TEST_CASE("a part of a pack is loaded and stored, and nothing past it", "[simd]") {
+  const auto number = []<class S>() { return [](int i) { return S(static_cast<float>(i)); }; };
+  check_first_elements<float>(number.operator()<float>());
+  check_first_elements<double>(number.operator()<double>());
+  check_first_elements<bfloat16>(number.operator()<bfloat16>());
+  check_first_elements<float16>(number.operator()<float16>());
+  check_first_elements<std::uint32_t>([](int i) { return static_cast<std::uint32_t>(i); });
+  check_first_elements<bool, float>([](int i) { return i % 2 == 1; });
+  check_first_elements<bool, double>([](int i) { return i % 2 == 1; });
+  check_first_elements<std::complex<float>>([](int i) { return std::complex(1.0f * i, 0.5f); });
+  check_first_elements<std::complex<double>>([](int i) { return std::complex(1.0 * i, 0.5); });
+  check_first_elements<vec<float, 3>>([](int i) { return vec<float, 3>{{1.0f * i, 2, 3}}; });
+  check_first_elements<vec<bfloat16, 2>>([](int i) {
+    return vec<bfloat16, 2>{{bfloat16(1.0f * i), bfloat16(2.0f)}};
+  });
+}
 
 TEST_CASE("packs of vectors and matrices load and store them as they lie", "[simd][matrix]") {
   check_small_matrices<vec<float, 2>, float>();

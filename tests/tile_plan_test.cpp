@@ -934,3 +934,27 @@ TEST_CASE("rows that lie apart are prefetched, and those of a large call only", 
   CHECK(ahead(large, 3 * 256) == tile_policy::prefetch_bytes / (256 * 4));
   CHECK(ahead(small, 3 * 64) == 0);
 }
+
+TEST_CASE("non-temporal stores are for rows whose lines they fill", "[tile_plan]") {
+  const auto streams = [](std::int64_t channels, std::int64_t row) {
+    const extents shape{.batch = 8, .time = (1 << 21) / channels, .channel = channels};
+    const scanrec::strides strides{.batch = shape.time * row, .time = row, .channel = 1};
+    return describe(tiled{}, forward_of(shape, strides)).streaming;
+  };
+  CHECK(streams(256, 256));
+  CHECK(streams(240, 256));
+  CHECK(streams(240, 244));        // 16 bytes: whole packs fill lines together
+  CHECK_FALSE(streams(240, 243));  // rows that begin at any element do not
+  CHECK_FALSE(streams(250, 250));
+  CHECK_FALSE(streams(252, 252));  // nor do lanes past the last pack,
+  CHECK(streams(252, 256));        // but where no other row shares their line
+  CHECK_FALSE(streams(5, 5));
+  const auto by_time = [](std::int64_t row) {
+    const extents shape{.batch = 8, .time = 8192, .channel = 256};
+    const scanrec::strides strides{.batch = 256 * row, .time = 1, .channel = row};
+    return describe(tiled{}, forward_of(shape, strides)).streaming;
+  };
+  CHECK(by_time(8192));
+  CHECK(by_time(8196));
+  CHECK_FALSE(by_time(8193));
+}

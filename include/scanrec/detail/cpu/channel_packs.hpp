@@ -61,7 +61,7 @@ struct channel_packs {
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
         f(place_if<Assume>{where.begin + row, where.channel + c, row, c,
-                           Assume == assume::nothing ? count_of(where, c) : lanes},
+                           Assume <= assume::part ? count_of(where, c) : lanes},
           i);
       }
   }
@@ -130,7 +130,7 @@ struct channel_packs {
           const std::int64_t c = i * lanes;
           auto carried = take(i, std::integral_constant<int, 1>{});
           place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                              Assume == assume::nothing ? count_of(where, c) : lanes};
+                              Assume <= assume::part ? count_of(where, c) : lanes};
           for (;;) {
             body(at, carried);
             if (++at.row == last) break;

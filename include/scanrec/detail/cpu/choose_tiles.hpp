@@ -291,6 +291,22 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
   return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
 }
 
+/// Whether non-temporal stores fill whole lines: a part of a line costs a write to memory of its
+/// own. Channels past the last whole pack are stored the ordinary way. So rows that have some must
+/// not share lines.
+inline bool fills_lines(const problem& p, const tile_plan& plan, std::int64_t lanes) {
+  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+  const std::int64_t unit = along_time || p.shape.channel % lanes == 0 ? 16 : 64;
+  return std::all_of(p.begin(), p.end(), [&](const array_use& array) {
+    const auto lines_up = [&](axis a) {
+      const std::int64_t stride = along(p.shape, a) > 1 ? along(array.strides, a) : 0;
+      return std::abs(stride) == 1 || stride % unit * array.element_bytes % unit == 0;
+    };
+    return array.use == access::read || !array.data || !array.sequence ||
+           std::all_of(std::begin(all_axes), std::end(all_axes), lines_up);
+  });
+}
+
 /// Plans the sums of a problem whose units are known.
 inline void plan_sums(const problem& p, tile_plan& plan) {
   int output = 0;
@@ -371,7 +387,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.in_blocks = plan.threads > 1 && plan.units_whole && !sums_in_turns(plan);
 
   const bool cached = moved.bytes <= policy::cache_bytes;
-  plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
+  plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes) &&
+                   fills_lines(p, plan, pack.lanes);
   plan.descending = 2 * moved.descending > moved.read_per_site;
   plan.ahead.time = cached ? 0 : choose_prefetch(p, plan, pack.lanes, moved);
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;

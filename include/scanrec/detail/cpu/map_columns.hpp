@@ -69,11 +69,10 @@ struct channel_columns {
                                        bool writes, F f) {
     using nothing = std::integral_constant<assume, assume::nothing>;
     bool plain = false;
-    if constexpr (!R::one_by_one)
-      plain = where.channels % lanes == 0 && assumption(r, plan.lanes) == assume::plain;
+    if constexpr (!R::one_by_one) plain = assumption(r, plan.lanes) == assume::plain;
     for_channel_pieces<lanes>(
         r, where, plan.lanes, steps, writes, [&](const R& piece, const block& b) {
-          if (!plain) return f(nothing{}, piece, b);
+          if (!plain || b.channels % lanes != 0) return f(nothing{}, piece, b);
           if constexpr (!R::one_by_one)
             for_edges(piece, b, steps, [&](const R& part, const block& inner, bool inside) {
               if (inside)

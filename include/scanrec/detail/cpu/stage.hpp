@@ -147,27 +147,26 @@ SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
 }
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
-/// pack: the whole packs in place, then what has to be staged, a pack of a few rows at a time. With
-/// `writes` outputs are staged too. Single channels are never staged.
+/// pack: all of it, or where an array has no whole vectors of lanes, what is staged, a pack of a
+/// few rows at a time. With `writes` outputs are staged too. Single channels are never staged.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
-  block piece = where;
-  piece.channels = layout.whole ? where.channels / Lanes * Lanes : 0;
-  if (piece.channels > 0) f(moved_by(r, where.begin, where.channel), piece);
   if constexpr (Lanes > 1) {
     static_assert(Lanes <= staged_block<R>::most_lanes);
     constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
-    for (std::int64_t c = piece.channels; c < where.channels; c += Lanes)
+    for (std::int64_t c = layout.whole ? where.channels : 0; c < where.channels; c += Lanes)
       for (std::int64_t t = where.begin; t < where.end; t += rows) {
-        piece = {t, std::min(t + rows, where.end), where.channel + c,
-                 std::min<std::int64_t>(Lanes, where.channels - c)};
+        const block piece{t, std::min(t + rows, where.end), where.channel + c,
+                          std::min<std::int64_t>(Lanes, where.channels - c)};
         staged_block<R> staged(standing_at(r, piece.begin, piece.channel), layout, piece, Lanes,
                                sequence_steps, writes);
         f(staged.recurrence(), piece);
         staged.write_back();
       }
   }
+  if ((layout.whole || Lanes == 1) && where.channels > 0)
+    f(moved_by(r, where.begin, where.channel), where);
 }
 
 /// Whether a step of a piece has its neighbour outside of the sequence: the one `halo` off.

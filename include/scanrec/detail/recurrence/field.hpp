@@ -73,7 +73,9 @@ struct input_field {
   SCANREC_INLINE void touch(Place at) const {
     if ((Place::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
     const auto* first = reinterpret_cast<const char*>(data + offset<Lane>(at, at.row));
-    for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+    const auto lanes = static_cast<std::size_t>(
+        Place::along == lane_axis::time ? simd::lane_count<Lane> : at.count);
+    for (std::size_t byte = 0; byte < lanes * sizeof(S); byte += 64)
       asm volatile("" : : "r"(first[byte]));
   }
 
@@ -100,6 +102,8 @@ struct input_field {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
       if (Assume != assume::plain && lane_stride == 0)
         return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
+      if (at.partial(simd::lane_count<Lane>))
+        return simd::load_some<Lane>(from + at.index, at.count);
       return simd::load_unit<Lane>(from + at.index, Axis == lane_axis::time && at.reversed);
     }
   }
@@ -197,7 +201,9 @@ struct output_field {
     } else {
       S* to = data + (at.row * strides.time + at.index);
       const bool reversed = Axis == lane_axis::time && at.reversed;
-      if (stream)
+      if (at.partial(simd::lane_count<Lane>))
+        simd::store_some(to, value, at.count);
+      else if (stream)
         simd::stream_unit(to, value, reversed);
       else
         simd::store_unit(to, value, reversed);
@@ -330,7 +336,7 @@ inline constexpr int walked_lanes_of =
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
   bool reversed = false;
-  bool whole = false;   // every array fits: nothing but tails is ever staged
+  bool whole = false;   // every array has whole vectors of lanes: nothing is staged
   bool single = false;  // lanes are single elements
   bool scalar = false;  // packs have one lane, so where its neighbours are does not matter
 

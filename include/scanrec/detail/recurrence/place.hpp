@@ -15,6 +15,7 @@ enum class lane_axis { channel, time };
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
   nothing,
+  part,   // as whole, but the last lanes of a pack of channels may not exist
   whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be
           // absent, inputs may be the same for all lanes; outputs are stored, absent, or summed
   plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
@@ -39,6 +40,11 @@ struct place {
   /// The condition, known at compile time where all is assumed: true.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
     return Assume == assume::plain || condition;
+  }
+  /// Whether some of a pack of channels are past the last one, so that their elements may not be
+  /// read or written.
+  SCANREC_HD SCANREC_INLINE bool partial(int lanes) const {
+    return Axis == lane_axis::channel && Assume <= assume::part && count < lanes;
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include <scanrec/detail/simd/lanes.hpp>
 #include <scanrec/detail/simd/matrix_lanes.hpp>
+#include <scanrec/detail/simd/partial_registers.hpp>
 #include <scanrec/detail/simd/registers.hpp>
 #include <scanrec/element.hpp>
 
@@ -94,39 +95,49 @@ SCANREC_INLINE void for_numbers(L& x, F f) {
 }
 }  // namespace detail
 
-/// Lane i is p[i]; `reversed`, p[count - 1 - i].
-template <class L, class S>
-SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
+namespace detail {
+// The lanes of elements from `p` on, of registers get(address of the first number of a register).
+template <class L, class S, class Get>
+SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
   constexpr int n = lane_count<L>;
   if constexpr (n != leaf_count<L>) {
     // Reversed one register at a time: a choice between registers costs no copy.
     using half = decltype(half_of<0>(std::declval<L>()));
-    return join(load_unit<half>(reversed ? p + n / 2 : p, reversed),
-                load_unit<half>(reversed ? p : p + n / 2, reversed));
+    return join(load_registers<half>(reversed ? p + n / 2 : p, reversed, get),
+                load_registers<half>(reversed ? p : p + n / 2, reversed, get));
   } else if constexpr (small_matrix<L>) {
     using R = real_lane_t<L>;
-    const auto* numbers = reinterpret_cast<const typename detail::stored_numbers<S>::type*>(p);
-    detail::numbers_of<L> parts;
-    detail::unrolled<std::extent_v<decltype(parts)>>([&](auto i) SCANREC_LAMBDA {
-      parts[i] = R(detail::load_register<typename R::value_type>(numbers + i * n));
-      detail::keep_loaded(parts[i].v);
+    const auto* numbers = reinterpret_cast<const typename stored_numbers<S>::type*>(p);
+    numbers_of<L> parts;
+    unrolled<std::extent_v<decltype(parts)>>([&](auto i) SCANREC_LAMBDA {
+      parts[i] = R(get(numbers + i * n));
+      keep_loaded(parts[i].v);
     });
     deinterleave(parts);
     L x;
-    detail::for_numbers(x, [&](auto& a, auto i) SCANREC_LAMBDA { a = parts[i]; });
+    for_numbers(x, [&](auto& a, auto i) SCANREC_LAMBDA { a = parts[i]; });
     return x;
   } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
-    R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
-    detail::keep_loaded(low.v), detail::keep_loaded(high.v);
+    R low(get(parts)), high(get(parts + n));
+    keep_loaded(low.v), keep_loaded(high.v);
     R re = every_other<0>(low, high), im = every_other<1>(low, high);
     return {reverse_if(reversed, re), reverse_if(reversed, im)};
   } else {
-    return reverse_if(reversed, L(detail::load_register<typename L::value_type>(p)));
+    return reverse_if(reversed, L(get(p)));
   }
 }
+}  // namespace detail
 
+/// Lane i is p[i]; `reversed`, p[count - 1 - i].
+template <class L, class S>
+SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
+  using T = typename real_lane_t<L>::value_type;
+  return detail::load_registers<L>(p, reversed, [](const auto* numbers) SCANREC_LAMBDA {
+    return detail::load_register<T>(numbers);
+  });
+}
 namespace detail {
 // Calls put(address, register) for every register of the lanes, in storage type.
 template <class S, class L, class Put>
@@ -191,6 +202,53 @@ SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
   else
     store_unit(p, x, reversed);
 }
+namespace detail {
+template <class L, class S>
+SCANREC_INLINE L load_some_here(const S* p, int count) {
+  using number = typename stored_numbers<S>::type;
+  const auto* const end = reinterpret_cast<const number*>(p + count);
+  return load_registers<L>(p, false, [=](const number* numbers) SCANREC_LAMBDA {
+    return load_first<typename real_lane_t<L>::value_type>(numbers, end - numbers);
+  });
+}
+template <class S, class L>
+SCANREC_INLINE void store_some_here(S* p, L x, int count) {
+  using number = typename stored_numbers<S>::type;
+  const auto* const end = reinterpret_cast<const number*>(p + count);
+  store_registers(p, x, false, [=](void* to, auto v) SCANREC_LAMBDA {
+    store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
+  });
+}
+// Without masks this is much code, and not where every lane is stored.
+template <class L, class S>
+[[gnu::noinline]] L load_some_there(const S* p, int count) {
+  return load_some_here<L>(p, count);
+}
+template <class S, class L>
+[[gnu::noinline]] void store_some_there(S* p, L x, int count) {
+  store_some_here(p, x, count);
+}
+}  // namespace detail
+
+/// Lane i is p[i] for i < count, and zero from there on. Other elements are not read.
+template <class L, class S>
+SCANREC_INLINE L load_some(const S* p, int count) {
+#if defined(__AVX2__)
+  return detail::load_some_here<L>(p, count);
+#else
+  return detail::load_some_there<L>(p, count);
+#endif
+}
+/// p[i] = lane i for i < count. Other elements are not written.
+template <class S, class L>
+SCANREC_INLINE void store_some(S* p, L x, int count) {
+#if defined(__AVX2__)
+  detail::store_some_here(p, x, count);
+#else
+  detail::store_some_there(p, x, count);
+#endif
+}
+
 /// Whether any of N bytes is set.
 template <int N>
 SCANREC_INLINE bool any_set(const bool* p) {
