@@ -28,6 +28,7 @@ def native(*names):
 LINEAR = native("element_calls", "axes", "thread_pool", "xla")
 GATED = native("gated_calls")
 SELECTIVE = native("selective_calls", "axes", "thread_pool")
+CONV1D = native("conv1d_calls", "axes", "thread_pool")
 PYTHON = ("docs/python.md",)
 #: For each figure: the sources where the search for includes and imports begins, and the documents
 #: beside bench/results/README.md that quote it. A file has the name of its figure, or this with a
@@ -73,8 +74,12 @@ FIGURES = {
         ("bench/python/selective_scan.py", *SELECTIVE),
         ("docs/selective_scan.md",),
     ),
+    "python/causal_conv1d": (
+        ("bench/python/causal_conv1d.py", *CONV1D),
+        ("docs/causal_conv1d.md",),
+    ),
     "python/transformers_mamba": (
-        ("bench/python/transformers_mamba.py", *SELECTIVE),
+        ("bench/python/transformers_mamba.py", *SELECTIVE, *CONV1D),
         ("docs/selective_scan.md",),
     ),
 }
