@@ -80,7 +80,7 @@ FIGURES = {
     ),
     "python/transformers_mamba": (
         ("bench/python/transformers_mamba.py", *SELECTIVE, *CONV1D),
-        ("docs/selective_scan.md",),
+        ("docs/selective_scan.md", "docs/causal_conv1d.md"),
     ),
 }
 #: Draws what a benchmark has measured, which imports it.

@@ -147,8 +147,8 @@ SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
 }
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
-/// pack: all of it, or where an array has no whole vectors of lanes, what is staged, a pack of a
-/// few rows at a time. With `writes` outputs are staged too. Single channels are never staged.
+/// pack. If all arrays have whole vectors of lanes, the piece is the block. Else pieces are staged,
+/// a pack of a few rows at a time, with `writes` their outputs too. Single channels never are.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
