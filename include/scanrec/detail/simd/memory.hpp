@@ -170,15 +170,23 @@ template <class S, class L>
 inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>::type) *
                                               static_cast<std::size_t>(leaf_count<L>);
 
-// Consecutive pieces of 16 bytes fill whole lines just as well as whole registers. Inline: across a
-// call no register would keep its value.
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
+// whole lines just as well; what is aligned to less is stored the ordinary way.
 template <class V>
-SCANREC_INLINE void stream_pieces(void* to, V v) {
-  using piece = typename raw<std::uint64_t, 2>::type;
-  const auto words = __builtin_bit_cast(typename raw<std::uint64_t, sizeof v / 8>::type, v);
-  unrolled<sizeof v / sizeof(piece)>([&](auto i) SCANREC_LAMBDA {
-    stream_register(static_cast<piece*>(to) + i, shuffle_raw<2 * i, 2 * i + 1>(words, words));
-  });
+[[gnu::noinline]] void stream_pieces(void* to, V v) {
+  if constexpr (sizeof v > 16) {
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+      struct piece {
+        std::uint64_t bits __attribute__((vector_size(16)));
+      };
+      piece all[sizeof v / 16];
+      std::memcpy(all, &v, sizeof v);
+      for (unsigned i = 0; i < sizeof v / 16; ++i)
+        stream_register(static_cast<piece*>(to) + i, all[i]);
+      return;
+    }
+  }
+  std::memcpy(to, &v, sizeof v);
 }
 }  // namespace detail
 
@@ -188,20 +196,18 @@ SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
   detail::store_registers(p, x, reversed,
                           [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
-/// The same, past the caches where the address is a multiple of 16 bytes, as ordinary allocations
-/// are.
+/// The same, past the caches where the address is a multiple of 16 bytes.
 template <class S, class L>
 SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p);
-  if (address % detail::register_bytes<S, L> == 0) [[likely]]
+  // A call gets one register at a time: lanes of several would be kept in memory for it.
+  if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
     detail::store_registers(
         p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
-  else if (detail::register_bytes<S, L> > 16 && address % 16 == 0)
+  else
     detail::store_registers(p, x, reversed,
                             [](void* to, auto v) SCANREC_LAMBDA { detail::stream_pieces(to, v); });
-  else
-    store_unit(p, x, reversed);
 }
+
 namespace detail {
 template <class L, class S>
 SCANREC_INLINE L load_some_here(const S* p, int count) {
