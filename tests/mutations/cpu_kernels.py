@@ -83,7 +83,7 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_channel",
-        "slots[i].state = after;\n      if constexpr (Assume != assume::plain && "
+        "slots[i].state = after;\n        if constexpr (Assume != assume::plain && "
         "has_sums) r.copy_sums(sums, slots[i].sums);",
         "slots[i].state = after;",
         "running sums are forgotten after every step",
@@ -91,7 +91,7 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_channel",
-        "if (!way.descending) walk_rest(row, prefetches);",
+        "if (!way.descending) walk_rest(given, where, row, slots, composed, way);",
         "",
         "the channels past the last whole pack are left out",
     ),

@@ -255,41 +255,51 @@ struct kernels_by_channel
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
     const std::int64_t end = way.descending ? -1 : packs;
-    const auto walk_pack = [&](auto at, std::int64_t i, auto prefetches) SCANREC_LAMBDA {
-      if (prefetches) prefetch<lane>(r, at, way.prefetch);
-      typename R::template sums<lane> sums{};
-      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
-      lane before = slots[i].state;
-      auto read = r.template load<lane>(at);
-      lane after = r.next(at, read, before);
-      if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), multiply.of_pack(i));
-      r.finish(at, read, before, after, sums);
-      slots[i].state = after;
-      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
-    };
-    // The channels past the last whole pack, as the rest of their row: if they were processed
-    // later, memory would wait meanwhile (rows of 250 channels took 1.4 times as long).
-    const auto walk_rest = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
-      const std::int64_t c = packs * lanes;
-      if (c < where.channels)
-        walk_pack(place_if<assume::part>{where.begin + row, where.channel + c, row, c,
-                                         loops::count_of(where, c)},
-                  packs, prefetches);
-    };
     const auto walk_row = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
-      if (way.descending) walk_rest(row, prefetches);
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
-        walk_pack(place_if<Assume>{where.begin + row, where.channel + c, row, c, lanes}, i,
-                  prefetches);
+        const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
+        if (prefetches) prefetch<lane>(r, at, way.prefetch);
+        typename R::template sums<lane> sums{};
+        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
+        lane before = slots[i].state;
+        auto read = r.template load<lane>(at);
+        lane after = r.next(at, read, before);
+        if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), multiply.of_pack(i));
+        r.finish(at, read, before, after, sums);
+        slots[i].state = after;
+        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
       }
-      if (!way.descending) walk_rest(row, prefetches);
     };
-    // Two loops: prefetches take registers and instructions, which slows down the smallest types.
-    if (way.prefetch > 0)
+    // Loops of their own, since prefetches and calls take registers and instructions. That slows
+    // down the smallest types, and rows that have no rest.
+    if (packs * lanes < where.channels)
+      for (std::int64_t row = 0; row < rows; ++row) {
+        if (way.descending) walk_rest(given, where, row, slots, composed, way);
+        walk_row(row, way.prefetch > 0);
+        if (!way.descending) walk_rest(given, where, row, slots, composed, way);
+      }
+    else if (way.prefetch > 0)
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
     else
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
+  }
+  // The channels past the last whole pack, as the rest of their row: if they were processed later,
+  // memory would wait meanwhile (rows of 250 channels took 1.4 times as long).
+  template <class Composed>
+  [[gnu::noinline]] static void walk_rest(const R& r, const block& where, std::int64_t row,
+                                          slot* slots, Composed composed, course way) {
+    const std::int64_t i = where.channels / lanes, c = i * lanes;
+    const place_if<assume::part> at{where.begin + row, where.channel + c, row, c,
+                                    loops::count_of(where, c)};
+    if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
+    lane before = slots[i].state;
+    auto read = r.template load<lane>(at);
+    lane after = r.next(at, read, before);
+    if constexpr (composes<Composed>)
+      composed[i].compose(r.map(at, read), multiplying(r).of_pack(i));
+    r.finish(at, read, before, after, slots[i].sums);
+    slots[i].state = after;
   }
   template <assume Assume, int Abreast, class Composed>
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
