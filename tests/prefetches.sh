@@ -38,11 +38,11 @@ void scans(float* const* p, const scanrec::extents& shape) {
 CPP
 "$compiler" -std=c++20 -O2 $level "${include[@]}" -c "$work/unit.cpp" -o "$work/unit.o"
 
-# Recurrence, and the prefetches of every function that walks its rows with nothing in the way: 3 is
+# Recurrence, and the prefetches of every function that walks its rows with nothing in the way: 4 is
 # assume::plain.
 objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
   awk '/^[0-9a-f]+ <.*>:$/ {
-         inside = /walk_rows<\(.*assume\)3, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
+         inside = /walk_rows<\(.*assume\)4, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
          name = substr($0, RSTART + 12, RLENGTH - 12)
          if (inside && !(name in found)) found[name] = 0
        }

@@ -19,7 +19,7 @@ struct channel_packs {
   using assume = recurrence::assume;
   template <assume Assume>
   using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::nothing>;
+  using place = place_if<assume::partial>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// The state and running sums of the channels of a lane type.
@@ -61,7 +61,7 @@ struct channel_packs {
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
         f(place_if<Assume>{where.begin + row, where.channel + c, row, c,
-                           Assume <= assume::part ? count_of(where, c) : lanes},
+                           recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes},
           i);
       }
   }
@@ -130,7 +130,7 @@ struct channel_packs {
           const std::int64_t c = i * lanes;
           auto carried = take(i, std::integral_constant<int, 1>{});
           place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                              Assume <= assume::part ? count_of(where, c) : lanes};
+                              recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes};
           for (;;) {
             body(at, carried);
             if (++at.row == last) break;

@@ -99,7 +99,7 @@ struct kernels_by_channel
     for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
       reduction* const own = reductions + (b.channel - where.channel) / lanes;
       for_few(piece, b, where.begin, own, [&](const R& at, const block& few) {
-        reduce_packs(at, few, own, {steps, plan.descending});
+        reduce_block(at, few, own, {steps, plan.descending});
       });
     });
   }
@@ -189,8 +189,11 @@ struct kernels_by_channel
   static void walk_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                          std::int64_t sequence_steps, course way) {
     const auto walk_any = [&](const R& at, const block& part) {
-      if constexpr (composes<Composed>) reduce_packs(at, part, composed, way);
-      walk_packs<assume::nothing, 1>(at, part, own, nullptr, way);
+      if constexpr (composes<Composed>) reduce_block(at, part, composed, way);
+      if (lacks_lanes(part))
+        walk_packs<assume::partial, 1>(at, part, own, nullptr, way);
+      else
+        walk_packs<assume::nothing, 1>(at, part, own, nullptr, way);
     };
     if (known == assume::nothing) return walk_any(piece, b);
     // The step whose neighbour lies outside the sequence is walked on its own.
@@ -203,12 +206,16 @@ struct kernels_by_channel
         walk_any(at, part);
     });
   }
+  // Whether the last lanes of the block's last pack do not exist. Kernels for these are others,
+  // since tests for them take registers.
+  static bool lacks_lanes(const block& b) { return b.channels % lanes != 0; }
   template <class Composed>
   static constexpr bool composes = !std::is_null_pointer_v<Composed>;
 
   // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
   // passed by value is not always enough: where GCC passes it by reference, it is read again and
   // again.)
+  template <assume Assume>
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
                                              course way) {
     const R r = given;
@@ -218,15 +225,20 @@ struct kernels_by_channel
       own.compose(r.map(at, r.template load<lane>(at)), multiplies);
     };
     if (by_rows(where))
-      loops::template for_rows<assume::nothing>(where, way,
-                                                [&](auto at, std::int64_t i) SCANREC_LAMBDA {
-                                                  take(at, reductions[i], multiply.of_pack(i));
-                                                });
+      loops::template for_rows<Assume>(where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+        take(at, reductions[i], multiply.of_pack(i));
+      });
     else
-      loops::template sweep<assume::nothing, 1>(
+      loops::template sweep<Assume, 1>(
           where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; },
           [&](auto at, reduction& own) SCANREC_LAMBDA { take(at, own, multiply.first); },
           [=](std::int64_t i, const reduction& own) SCANREC_LAMBDA { reductions[i] = own; });
+  }
+  static void reduce_block(const R& r, const block& where, reduction* reductions, course way) {
+    if (lacks_lanes(where))
+      reduce_packs<assume::partial>(r, where, reductions, way);
+    else
+      reduce_packs<assume::nothing>(r, where, reductions, way);
   }
   // Packs are composed row by row, in memory order. A single pack is the exception where it is not
   // prefetched: its map would go through memory at every step.
@@ -240,8 +252,8 @@ struct kernels_by_channel
   static void walk_inside(const R& r, const block& where, slot* slots, Composed composed,
                           course way) {
     if (where.channels < lanes)
-      walk_packs<assume::part, 1>(r, where, slots, composed, way);
-    else if (way.prefetch > 0 || where.channels % lanes != 0 ||
+      walk_packs<assume::partial_whole, 1>(r, where, slots, composed, way);
+    else if (way.prefetch > 0 || lacks_lanes(where) ||
              (composes<Composed> ? by_rows(where) : way.steps == 1 || sums_at_once(r)))
       walk_rows<Assume>(r, where, slots, composed, way);
     else
@@ -290,8 +302,8 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_rest(const R& r, const block& where, std::int64_t row,
                                           slot* slots, Composed composed, course way) {
     const std::int64_t i = where.channels / lanes, c = i * lanes;
-    const place_if<assume::part> at{where.begin + row, where.channel + c, row, c,
-                                    loops::count_of(where, c)};
+    const place_if<assume::partial_whole> at{where.begin + row, where.channel + c, row, c,
+                                             loops::count_of(where, c)};
     if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
     lane before = slots[i].state;
     auto read = r.template load<lane>(at);
@@ -308,7 +320,7 @@ struct kernels_by_channel
     multiplying multiply(r);
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
                                SCANREC_LAMBDA {
-                                 if (Assume == assume::nothing && way.prefetch > 0)
+                                 if (Assume <= assume::nothing && way.prefetch > 0)
                                    prefetch<Lane>(r, at, way.prefetch);
                                  auto read = r.template load<Lane>(at);
                                  Lane after = r.next(at, read, state);

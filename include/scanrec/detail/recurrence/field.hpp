@@ -58,7 +58,7 @@ struct input_field {
   /// Asks for the lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    if constexpr (std::is_same_v<S, bool> && Assume != assume::nothing) return;  // no marks
+    if constexpr (std::is_same_v<S, bool> && (Assume > assume::nothing)) return;  // no marks
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there = reinterpret_cast<std::uintptr_t>(data) +
@@ -102,7 +102,7 @@ struct input_field {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
       if (Assume != assume::plain && lane_stride == 0)
         return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
-      if (at.partial(simd::lane_count<Lane>))
+      if (at.lacks_lanes(simd::lane_count<Lane>))
         return simd::load_some<Lane>(from + at.index, at.count);
       return simd::load_unit<Lane>(from + at.index, Axis == lane_axis::time && at.reversed);
     }
@@ -201,7 +201,7 @@ struct output_field {
     } else {
       S* to = data + (at.row * strides.time + at.index);
       const bool reversed = Axis == lane_axis::time && at.reversed;
-      if (at.partial(simd::lane_count<Lane>))
+      if (at.lacks_lanes(simd::lane_count<Lane>))
         simd::store_some(to, value, at.count);
       else if (stream)
         simd::stream_unit(to, value, reversed);

@@ -14,12 +14,16 @@ enum class lane_axis { channel, time };
 
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
-  nothing,
-  part,   // as whole, but the last lanes of a pack of channels may not exist
-  whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be
-          // absent, inputs may be the same for all lanes; outputs are stored, absent, or summed
+  partial,        // nothing: the last lanes of a pack of channels may not exist
+  nothing,        // all lanes exist
+  partial_whole,  // as whole, but the last lanes of a pack of channels may not exist
+  whole,          // no cuts, all neighbours within the sequence. Optional inputs may be absent,
+                  // inputs may be the same for all lanes; outputs are stored, absent, or summed
   plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
 };
+inline constexpr bool may_lack_lanes(assume known) {
+  return known == assume::partial || known == assume::partial_whole;
+}
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
 template <lane_axis Axis, assume Assume = assume::nothing>
@@ -35,16 +39,16 @@ struct place {
 
   /// The condition, known at compile time where something is assumed: false.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
-    return Assume == assume::nothing && condition;
+    return Assume <= assume::nothing && condition;
   }
   /// The condition, known at compile time where all is assumed: true.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
     return Assume == assume::plain || condition;
   }
-  /// Whether some of a pack of channels are past the last one, so that their elements may not be
-  /// read or written.
-  SCANREC_HD SCANREC_INLINE bool partial(int lanes) const {
-    return Axis == lane_axis::channel && Assume <= assume::part && count < lanes;
+  /// Whether some of a pack of channels are past the last one. Their elements are not read or
+  /// written.
+  SCANREC_HD SCANREC_INLINE bool lacks_lanes(int lanes) const {
+    return Axis == lane_axis::channel && may_lack_lanes(Assume) && count < lanes;
   }
 };
 

@@ -225,7 +225,14 @@ SCANREC_INLINE void store_some_here(S* p, L x, int count) {
     store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
   });
 }
-// Without masks this is much code, and not where every lane is stored.
+// In line only where it is a few instructions, and real numbers.
+template <class L>
+inline constexpr bool few_instructions =
+#if defined(__AVX2__)
+    is_pack<L>;
+#else
+    false;
+#endif
 template <class L, class S>
 [[gnu::noinline]] L load_some_there(const S* p, int count) {
   return load_some_here<L>(p, count);
@@ -239,20 +246,18 @@ template <class S, class L>
 /// Lane i is p[i] for i < count, and zero from there on. Other elements are not read.
 template <class L, class S>
 SCANREC_INLINE L load_some(const S* p, int count) {
-#if defined(__AVX2__)
-  return detail::load_some_here<L>(p, count);
-#else
-  return detail::load_some_there<L>(p, count);
-#endif
+  if constexpr (detail::few_instructions<L>)
+    return detail::load_some_here<L>(p, count);
+  else
+    return detail::load_some_there<L>(p, count);
 }
 /// p[i] = lane i for i < count. Other elements are not written.
 template <class S, class L>
 SCANREC_INLINE void store_some(S* p, L x, int count) {
-#if defined(__AVX2__)
-  detail::store_some_here(p, x, count);
-#else
-  detail::store_some_there(p, x, count);
-#endif
+  if constexpr (detail::few_instructions<L>)
+    detail::store_some_here(p, x, count);
+  else
+    detail::store_some_there(p, x, count);
 }
 
 /// Whether any of N bytes is set.
