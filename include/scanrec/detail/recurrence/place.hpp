@@ -14,14 +14,17 @@ enum class lane_axis { channel, time };
 
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
-  partial,        // nothing: the last lanes of a pack of channels may not exist
+  partial,        // nothing is assumed
   nothing,        // all lanes exist
-  partial_whole,  // as whole, but the last lanes of a pack of channels may not exist
-  whole,          // no cuts, all neighbours within the sequence. Optional inputs may be absent,
-                  // inputs may be the same for all lanes; outputs are stored, absent, or summed
-  plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
+  partial_whole,  // as whole, but some lanes may not exist
+  whole,          // all lanes exist; no cuts, all neighbours within the sequence. Optional inputs
+                  // may be absent, inputs may be the same for all lanes; outputs are stored,
+                  // absent, or summed
+  plain,          // as whole, and the lanes of every input are contiguous, and every output is
+                  // stored
 };
-inline constexpr bool may_lack_lanes(assume known) {
+/// Whether a pack of channels may have lanes past the last channel.
+SCANREC_HD constexpr bool may_lack_lanes(assume known) {
   return known == assume::partial || known == assume::partial_whole;
 }
 
