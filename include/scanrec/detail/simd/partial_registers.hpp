@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +19,8 @@ namespace scanrec::inline SCANREC_ABI::simd::detail {
 #define SCANREC_BYTE_MASKS 0
 #endif
 
-// Whether a mask selects the elements that are loaded (of `Size` bytes, in registers of `Bytes`).
+// Whether a mask selects the elements that are loaded: elements of `Size` bytes, in a register of
+// `Bytes`.
 template <std::size_t Size, std::size_t Bytes>
 inline constexpr bool loads_by_mask =
 #if SCANREC_BYTE_MASKS
@@ -31,7 +33,7 @@ inline constexpr bool loads_by_mask =
 
 #if SCANREC_BYTE_MASKS
 SCANREC_INLINE std::uint64_t first_bits(std::size_t count) {
-  return _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(count));
+  return count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
 }
 template <class V>
 SCANREC_INLINE V load_masked(const void* p, std::size_t bytes) {
@@ -56,11 +58,16 @@ SCANREC_INLINE V load_masked(const void* p, std::size_t bytes) {
 }
 #endif
 
-// The first `bytes` of a word, a multiple of Size, and zeros, on a little-endian machine. By way of
-// a buffer the load of the word would wait until the pieces have been written.
+// The first `bytes` of a word, a multiple of Size, and zeros. Put together in a register: a load of
+// the word from a buffer would wait until the pieces have been written there.
 template <std::size_t Size>
 SCANREC_INLINE std::uint64_t load_word(const std::byte* p, std::size_t bytes) {
   if (bytes >= 8) return load_bytes<std::uint64_t>(p);
+  if constexpr (std::endian::native != std::endian::little) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, p, bytes);
+    return word;
+  }
   std::uint64_t word = (bytes & 4) ? load_bytes<std::uint32_t>(p) : 0;
   if (Size <= 2 && (bytes & 2))
     word |= std::uint64_t{load_bytes<std::uint16_t>(p + (bytes & 4))} << (8 * (bytes & 4));
