@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,48 +22,11 @@
 #include <scanrec/causal_conv1d.hpp>
 #include <scanrec/detail/problem/check_layers.hpp>
 #include <scanrec/error.hpp>
+#include <scanrec/layers/mamba_parameters.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/selective_scan.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
-
-/// Sizes of a Mamba layer, which has as many outputs as inputs.
-struct mamba_sizes {
-  std::int64_t channels = 1;
-  std::int64_t expand = 2;   ///< channels of the scan, by channels of the layer
-  std::int64_t states = 16;  ///< of each channel of the scan
-  std::int64_t window = 4;   ///< steps that the convolution sees, the present one included
-  std::int64_t rank = 0;     ///< of the product that makes delta; 0: channels / 16, rounded up
-
-  [[nodiscard]] std::int64_t inner() const { return expand * channels; }
-  [[nodiscard]] std::int64_t delta_rank() const { return rank > 0 ? rank : (channels + 15) / 16; }
-};
-
-/// Weights of a Mamba layer, or their gradients.
-template <class R>
-struct mamba_parameters {
-  using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using row = Eigen::Matrix<R, 1, Eigen::Dynamic>;
-  matrix input;      ///< W, channels x 2 inner: u, then z
-  matrix taps;       ///< window x inner, the present step first
-  row taps_bias;     ///< inner
-  matrix mixing;     ///< M, inner x (rank + 2 states): low, B, C
-  matrix delta;      ///< R, rank x inner
-  row delta_bias;    ///< inner
-  matrix log_decay;  ///< inner x states: A = -exp(log_decay)
-  row skip;          ///< D, inner
-  matrix output;     ///< W', inner x channels
-
-  /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
-  template <class F>
-  void for_each(F f) {
-    const auto all = [&](auto& m) {
-      f(std::span<R>(m.data(), static_cast<std::size_t>(m.size())));
-    };
-    all(input), all(taps), all(taps_bias), all(mixing), all(delta), all(delta_bias);
-    all(log_decay), all(skip), all(output);
-  }
-};
 
 /// What a stream carries from one call to the next: the states, and what the convolution still
 /// sees, zero where a reset lies behind it. Empty: a stream that begins with zeros.
