@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The decisions of the tiled backend, one after the other: the axis of the lanes, what sums ask of
-// the cut, strips of channels, the split of time, rows per unit, threads, and how memory is walked.
+// the cut, strips of channels, the split of time, rows per unit, and threads.
 //
 // Every decision that can change a bit depends on shape, layout and element type alone, never on
 // the number of threads.
@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include <scanrec/detail/cpu/cut_for.hpp>
+#include <scanrec/detail/cpu/memory_traffic.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/tile_policy.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
@@ -63,29 +64,6 @@ inline lane_layout choose_layout(const problem& p) {
     layout.whole = true;
   }
   return layout;
-}
-
-struct traffic {
-  std::int64_t bytes = 0;          // all arrays, each once
-  std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
-  std::int64_t descending = 0;     // bytes per site read towards lower addresses
-  bool gaps = false;               // whether rows that are read lie apart
-};
-inline traffic traffic_of(const problem& p) {
-  traffic t;
-  for (const array_use& array : p) {
-    if (!array.data || !array.sequence) continue;
-    std::int64_t elements = 1;
-    for (const axis a : all_axes)
-      if (along(array.strides, a) != 0) elements *= along(p.shape, a);
-    t.bytes += elements * array.element_bytes;
-    if (array.use != access::read || array.strides.time == 0) continue;
-    t.read_per_site += array.element_bytes;
-    if (array.strides.time < 0) t.descending += array.element_bytes;
-    const std::int64_t between = std::abs(array.strides.time) - p.shape.channel;
-    t.gaps = t.gaps || between > tile_policy::gap_bytes / array.element_bytes;
-  }
-  return t;
 }
 
 // ---- what sums ask of the cut -------------------------------------------------------------------
@@ -179,8 +157,8 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 // ---- the split of time --------------------------------------------------------------------------
 
 /// Time is split if there are fewer units than threads that the call can use, and enough elements
-/// and steps for several tiles. For few threads the split costs little: a thread with a unit of its
-/// own reads each tile once.
+/// and steps for several tiles. The split costs few threads little, since a thread that has a whole
+/// unit reads each tile once.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -192,7 +170,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   using policy = tile_policy;
   const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
   const bool along_time = layout.along == recurrence::lane_axis::time;
-  // Tiles are whole stretches: what one recomputes, another may be writing gradients over.
+  // A tile has whole checkpoint intervals. Otherwise one tile might read inputs again over which
+  // another has written gradients.
   const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval
                              : along_time           ? lanes
                                                     : 8;
@@ -272,40 +251,8 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   return chosen;
 }
 
-// ---- how memory is walked -----------------------------------------------------------------------
-
-/// Steps between a prefetch and the walk; 0 where hardware does it: in cache, where rows follow
-/// each other in memory, and where a strip has a line of each.
-inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
-                                    const traffic& moved) {
-  using policy = tile_policy;
-  if (plan.lanes.along == recurrence::lane_axis::time)
-    return plan.descending ? policy::prefetch_packs * lanes : 0;
-  const bool pieces = plan.strip < p.shape.channel && plan.strip > lanes;
-  if (!moved.gaps && !pieces) return 0;
-  // States are recomputed against the direction of the walk. So the walk asks for all of the next
-  // stretch, if it is small; else each asks for what is just ahead of it.
-  if (p.recomputed_bytes > 0 && memory::checkpoint_interval * moved.read_per_site * plan.strip <=
-                                    policy::prefetch_stretch_bytes)
-    return memory::checkpoint_interval;
-  return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
-}
-
-/// Whether non-temporal stores fill whole lines: a part of a line costs a write to memory of its
-/// own. Channels past the last whole pack are stored the ordinary way. So rows that have some must
-/// not share lines.
-inline bool fills_lines(const problem& p, const tile_plan& plan, std::int64_t lanes) {
-  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-  const std::int64_t unit = along_time || p.shape.channel % lanes == 0 ? 16 : 64;
-  return std::all_of(p.begin(), p.end(), [&](const array_use& array) {
-    const auto lines_up = [&](axis a) {
-      const std::int64_t stride = along(p.shape, a) > 1 ? along(array.strides, a) : 0;
-      return std::abs(stride) == 1 || stride % unit * array.element_bytes % unit == 0;
-    };
-    return array.use == access::read || !array.data || !array.sequence ||
-           std::all_of(std::begin(all_axes), std::end(all_axes), lines_up);
-  });
-}
+// ---- the plan
+// ------------------------------------------------------------------------------------
 
 /// Plans the sums of a problem whose units are known.
 inline void plan_sums(const problem& p, tile_plan& plan) {
@@ -338,7 +285,7 @@ inline bool sums_in_turns(const tile_plan& plan) {
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
 }
 
-/// `threads`, `tile_steps`, `stream_bytes`: what the caller fixed; 0 leaves it to the policy.
+/// `threads`, `tile_steps`, `stream_bytes`: the caller's choices, 0 where the policy decides.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
   using policy = tile_policy;

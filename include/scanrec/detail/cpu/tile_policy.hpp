@@ -28,8 +28,8 @@ struct tile_policy {
   static constexpr std::int64_t sum_steps = detail::sum_steps;
   /// Bytes of carried state per strip of channels: it lives in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;
-  /// Bytes of a stretch of steps whose states are recomputed: what that reads, the walk finds
-  /// in L2, and the states.
+  /// Bytes that the recomputation of one checkpoint interval reads, and of its states. The pass
+  /// over these steps finds both in L2.
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Bytes between the scratch of two workers.
   static constexpr std::int64_t page_bytes = 4 * 1024;
@@ -56,7 +56,7 @@ struct tile_policy {
   /// The same with lanes along channels where rows lie apart, as those of a packed buffer, or a
   /// strip is a piece of rows: bytes of one array.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
-  /// The same where states are recomputed: all of the next stretch, if it reads no more bytes.
+  /// Most bytes of a checkpoint interval that is prefetched as a whole where states are recomputed.
   static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
   /// Rows lie apart if there are more bytes than this between them. Hardware prefetches across
   /// less.
