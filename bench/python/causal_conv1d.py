@@ -8,11 +8,9 @@ Mamba.
 
 from __future__ import annotations
 
-import time
-
 import torch
 import torch.nn.functional as F
-from measure import parser_of, record
+from measure import microseconds, parser_of, record
 
 import scanrec.torch
 
@@ -38,17 +36,12 @@ def our_step(x, state, weight, bias):
     return scanrec.torch.causal_conv1d_update(x, state, weight, bias, "silu")
 
 
-def microseconds(calls, rounds):
-    """The fastest of some rounds in which all calls take turns, a few times each."""
-    fastest = {}
+def in_turn(calls, rounds):
+    """Microseconds of each call, the fastest of some rounds in which all take turns."""
+    fastest = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for way, call in calls.items():
-            call()
-            begin = time.perf_counter()
-            for _ in range(5):
-                call()
-            took = (time.perf_counter() - begin) / 5 * 1e6
-            fastest[way] = min(took, fastest.get(way, took))
+            fastest[way] = min(fastest[way], microseconds(call, batch=5, rounds=1))
     return fastest
 
 
@@ -102,7 +95,7 @@ def main():
         cases.append(("step", 1, batch, one_step(batch, args.channels)))
     rows = []
     for what, steps, batch, ways in cases:
-        best = microseconds(ways, args.rounds)
+        best = in_turn(ways, args.rounds)
         for way, us in best.items():
             rows.append(
                 {"what": what, "batch": batch, "steps": steps, "way": way, "milliseconds": us / 1e3}
