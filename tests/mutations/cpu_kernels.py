@@ -83,7 +83,7 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_channel",
-        "slots[i].state = after;\n        if constexpr (Assume != assume::plain && "
+        "slots[i].state = after;\n    if constexpr (Assume != assume::plain && "
         "has_sums) r.copy_sums(sums, slots[i].sums);",
         "slots[i].state = after;",
         "running sums are forgotten after every step",

@@ -19,7 +19,7 @@ struct channel_packs {
   using assume = recurrence::assume;
   template <assume Assume>
   using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::partial>;
+  using place = place_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// The state and running sums of the channels of a lane type.

@@ -62,7 +62,7 @@ struct kernels_by_channel
       u = step.act(u);
     }
   };
-  /// Which packs of a row multiply their factors step by step. Where all steps have the same
+  /// The packs of a row that multiply their factors step by step. Where all steps have the same
   /// factor, multiply_steady takes a power. Where all channels have the same, the first pack
   /// multiplies, and copy_factors gives the product to the others.
   struct multiplying {
@@ -133,16 +133,16 @@ struct kernels_by_channel
   using course = typename loops::course;
   static constexpr bool has_sums = loops::has_sums;
 
-  // Calls f(recurrence at the piece, piece, steps to take of a pack before the next) for the whole
-  // packs in place, and for what has to be staged.
+  // Calls f(recurrence at the piece, piece, steps of a pack before the next pack) for the pieces of
+  // a block.
   template <class F>
   static SCANREC_INLINE void for_pieces(const R& r, const block& where, const walk_plan& plan,
                                         bool writes, F f) {
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
-                                // From memory: row by row, so that arrays go by in address order.
-                                // In cache, and where a row is few packs: some steps of these at a
-                                // time, so that what is carried stays in registers.
+                                // From memory, rows are processed one by one, in the order of
+                                // addresses. In cache, and where a row has few packs, each pack
+                                // takes several steps, so that its state stays in registers.
                                 const bool few = b.channels <= abreast * lanes;
                                 f(piece, b, few ? few_steps : plan.steps_per_carry);
                               });
@@ -191,30 +191,29 @@ struct kernels_by_channel
     const auto walk_any = [&](const R& at, const block& part) {
       if constexpr (composes<Composed>) reduce_block(at, part, composed, way);
       if (lacks_lanes(part))
-        walk_packs<assume::partial, 1>(at, part, own, nullptr, way);
-      else
         walk_packs<assume::nothing, 1>(at, part, own, nullptr, way);
+      else
+        walk_packs<assume::all_lanes, 1>(at, part, own, nullptr, way);
     };
     if (known == assume::nothing) return walk_any(piece, b);
     // The step whose neighbour lies outside the sequence is walked on its own.
     for_edges(piece, b, sequence_steps, [&](const R& at, const block& part, bool inside) {
       if (inside && known == assume::plain)
-        walk_inside<assume::plain>(at, part, own, composed, way);
-      else if (R::walks_whole && inside)
-        walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, composed, way);
-      else
-        walk_any(at, part);
+        return walk_inside<assume::plain>(at, part, own, composed, way);
+      if constexpr (R::walks_whole)
+        if (inside) return walk_inside<assume::whole>(at, part, own, composed, way);
+      walk_any(at, part);
     });
   }
-  // Whether the last lanes of the block's last pack do not exist. Kernels for these are others,
-  // since tests for them take registers.
+  // Whether the last pack of the block has lanes past the last channel. Such blocks have kernels of
+  // their own, since the tests for absent lanes take registers.
   static bool lacks_lanes(const block& b) { return b.channels % lanes != 0; }
   template <class Composed>
   static constexpr bool composes = !std::is_null_pointer_v<Composed>;
 
-  // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
-  // passed by value is not always enough: where GCC passes it by reference, it is read again and
-  // again.)
+  // The kernels copy the recurrence. No store can reach the copy, so it stays in registers. (GCC
+  // may pass a parameter by reference although it is declared by value, and then reads it at each
+  // step.)
   template <assume Assume>
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
                                              course way) {
@@ -236,9 +235,9 @@ struct kernels_by_channel
   }
   static void reduce_block(const R& r, const block& where, reduction* reductions, course way) {
     if (lacks_lanes(where))
-      reduce_packs<assume::partial>(r, where, reductions, way);
-    else
       reduce_packs<assume::nothing>(r, where, reductions, way);
+    else
+      reduce_packs<assume::all_lanes>(r, where, reductions, way);
   }
   // Packs are composed row by row, in memory order. A single pack is the exception where it is not
   // prefetched: its map would go through memory at every step.
@@ -252,7 +251,7 @@ struct kernels_by_channel
   static void walk_inside(const R& r, const block& where, slot* slots, Composed composed,
                           course way) {
     if (where.channels < lanes)
-      walk_packs<assume::partial_whole, 1>(r, where, slots, composed, way);
+      walk_packs<assume::inside, 1>(r, where, slots, composed, way);
     else if (way.prefetch > 0 || lacks_lanes(where) ||
              (composes<Composed> ? by_rows(where) : way.steps == 1 || sums_at_once(r)))
       walk_rows<Assume>(r, where, slots, composed, way);
@@ -272,20 +271,12 @@ struct kernels_by_channel
         const std::int64_t c = i * lanes;
         const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
         if (prefetches) prefetch<lane>(r, at, way.prefetch);
-        typename R::template sums<lane> sums{};
-        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
-        lane before = slots[i].state;
-        auto read = r.template load<lane>(at);
-        lane after = r.next(at, read, before);
-        if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), multiply.of_pack(i));
-        r.finish(at, read, before, after, sums);
-        slots[i].state = after;
-        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
+        walk_pack<Assume>(r, at, i, slots, composed, multiply);
       }
     };
-    // Loops of their own, since prefetches and calls take registers and instructions. That slows
-    // down the smallest types, and rows that have no rest.
-    if (packs * lanes < where.channels)
+    // Each case has its own loop, because prefetches and calls take registers and instructions from
+    // the others.
+    if (lacks_lanes(where))
       for (std::int64_t row = 0; row < rows; ++row) {
         if (way.descending) walk_rest(given, where, row, slots, composed, way);
         walk_row(row, way.prefetch > 0);
@@ -296,22 +287,30 @@ struct kernels_by_channel
     else
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
   }
-  // The channels past the last whole pack, as the rest of their row: if they were processed later,
-  // memory would wait meanwhile (rows of 250 channels took 1.4 times as long).
+  // Processes one step of pack i.
+  template <assume Assume, class Composed>
+  static SCANREC_INLINE void walk_pack(const R& r, place_if<Assume> at, std::int64_t i, slot* slots,
+                                       Composed composed, const multiplying& multiply) {
+    typename R::template sums<lane> sums{};
+    if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
+    lane before = slots[i].state;
+    auto read = r.template load<lane>(at);
+    lane after = r.next(at, read, before);
+    if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), multiply.of_pack(i));
+    r.finish(at, read, before, after, sums);
+    slots[i].state = after;
+    if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
+  }
+  // Processes the channels past the last whole pack, right after the rest of their row. In a second
+  // pass memory would be idle meanwhile: rows of 250 channels took 1.4 times as long.
   template <class Composed>
   [[gnu::noinline]] static void walk_rest(const R& r, const block& where, std::int64_t row,
                                           slot* slots, Composed composed, course way) {
     const std::int64_t i = where.channels / lanes, c = i * lanes;
-    const place_if<assume::partial_whole> at{where.begin + row, where.channel + c, row, c,
-                                             loops::count_of(where, c)};
+    const place_if<assume::inside> at{where.begin + row, where.channel + c, row, c,
+                                      loops::count_of(where, c)};
     if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
-    lane before = slots[i].state;
-    auto read = r.template load<lane>(at);
-    lane after = r.next(at, read, before);
-    if constexpr (composes<Composed>)
-      composed[i].compose(r.map(at, read), multiplying(r).of_pack(i));
-    r.finish(at, read, before, after, slots[i].sums);
-    slots[i].state = after;
+    walk_pack<assume::inside>(r, at, i, slots, composed, multiplying(r));
   }
   template <assume Assume, int Abreast, class Composed>
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
@@ -320,7 +319,7 @@ struct kernels_by_channel
     multiplying multiply(r);
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
                                SCANREC_LAMBDA {
-                                 if (Assume <= assume::nothing && way.prefetch > 0)
+                                 if (Assume <= assume::all_lanes && way.prefetch > 0)
                                    prefetch<Lane>(r, at, way.prefetch);
                                  auto read = r.template load<Lane>(at);
                                  Lane after = r.next(at, read, state);

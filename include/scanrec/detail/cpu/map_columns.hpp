@@ -27,7 +27,7 @@ struct channel_columns {
   using assume = recurrence::assume;
   template <assume Assume>
   using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::partial>;
+  using place = place_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// Stores the maps of the block's steps; that of step t in slot t + shift.
@@ -67,18 +67,19 @@ struct channel_columns {
   static SCANREC_INLINE void for_parts(const R& r, const block& where,
                                        const materialised_plan& plan, std::int64_t steps,
                                        bool writes, F f) {
-    using anything = std::integral_constant<assume, assume::partial>;
+    using nothing = std::integral_constant<assume, assume::nothing>;
     bool plain = false;
-    if constexpr (!R::one_by_one) plain = assumption(r, plan.lanes) == assume::plain;
+    if constexpr (!R::one_by_one)
+      plain = where.channels % lanes == 0 && assumption(r, plan.lanes) == assume::plain;
     for_channel_pieces<lanes>(
         r, where, plan.lanes, steps, writes, [&](const R& piece, const block& b) {
-          if (!plain || b.channels % lanes != 0) return f(anything{}, piece, b);
+          if (!plain) return f(nothing{}, piece, b);
           if constexpr (!R::one_by_one)
             for_edges(piece, b, steps, [&](const R& part, const block& inner, bool inside) {
               if (inside)
                 f(std::integral_constant<assume, assume::plain>{}, part, inner);
               else
-                f(anything{}, part, inner);
+                f(nothing{}, part, inner);
             });
         });
   }
@@ -86,7 +87,7 @@ struct channel_columns {
   static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
     for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
   }
-  template <assume Assume = assume::partial>
+  template <assume Assume = assume::nothing>
   static SCANREC_INLINE place_if<Assume> place_of(const block& b, std::int64_t time,
                                                   std::int64_t row, std::int64_t c) {
     return {time, b.channel + c, row, c,

@@ -34,8 +34,8 @@ template <class S>
           from.data[r * from.row_stride + c * from.column_stride];
 }
 
-/// The staged copy of one block. R is a recurrence whose fields stand at the first element of the
-/// block, as do those of the copy.
+/// The staged copy of one block. The fields of R point at the first element of the block, and those
+/// of the copy at the first staged element.
 template <class R>
 class staged_block {
  public:
@@ -48,9 +48,8 @@ class staged_block {
   static constexpr std::int64_t most_lanes = 16;
 
   /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
-  /// the outputs are staged too. Of a sequence of `sequence_steps` steps, fields that a recurrence
-  /// reads off the step bring their neighbours along, marks of cuts from outside of the sequence
-  /// too where they are.
+  /// the outputs are staged too. If a recurrence reads a neighbour of the step, that is staged too
+  /// where it lies within the `sequence_steps` steps. A neighbouring reset mark may lie outside.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
@@ -101,7 +100,7 @@ class staged_block {
     bool staged = false;
   };
 
-  // Whether a field has whole vectors of lanes as it is.
+  // Whether kernels can load whole vectors of lanes from the field itself.
   template <class Field>
   bool side_by_side(const Field& field) const {
     const bool all_exist =
@@ -152,10 +151,12 @@ SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
+  if (where.channels == 0) return;
+  if (layout.whole || Lanes == 1) return f(moved_by(r, where.begin, where.channel), where);
   if constexpr (Lanes > 1) {
     static_assert(Lanes <= staged_block<R>::most_lanes);
     constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
-    for (std::int64_t c = layout.whole ? where.channels : 0; c < where.channels; c += Lanes)
+    for (std::int64_t c = 0; c < where.channels; c += Lanes)
       for (std::int64_t t = where.begin; t < where.end; t += rows) {
         const block piece{t, std::min(t + rows, where.end), where.channel + c,
                           std::min<std::int64_t>(Lanes, where.channels - c)};
@@ -165,8 +166,6 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
         staged.write_back();
       }
   }
-  if ((layout.whole || Lanes == 1) && where.channels > 0)
-    f(moved_by(r, where.begin, where.channel), where);
 }
 
 /// Whether a step of a piece has its neighbour outside of the sequence: the one `halo` off.

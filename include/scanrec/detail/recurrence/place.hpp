@@ -14,18 +14,16 @@ enum class lane_axis { channel, time };
 
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
-  partial,        // nothing is assumed
-  nothing,        // all lanes exist
-  partial_whole,  // as whole, but some lanes may not exist
-  whole,          // all lanes exist; no cuts, all neighbours within the sequence. Optional inputs
-                  // may be absent, inputs may be the same for all lanes; outputs are stored,
-                  // absent, or summed
-  plain,          // as whole, and the lanes of every input are contiguous, and every output is
-                  // stored
+  nothing,    // a pack of channels may have lanes past the last channel
+  all_lanes,  // all lanes exist
+  inside,     // no cuts, all neighbours within the sequence. Optional inputs may be absent, inputs
+              // may be the same for all lanes; outputs are stored, absent, or summed
+  whole,      // all_lanes and inside
+  plain,      // as whole, and the lanes of every input are contiguous, and every output is stored
 };
 /// Whether a pack of channels may have lanes past the last channel.
 SCANREC_HD constexpr bool may_lack_lanes(assume known) {
-  return known == assume::partial || known == assume::partial_whole;
+  return known == assume::nothing || known == assume::inside;
 }
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
@@ -42,7 +40,7 @@ struct place {
 
   /// The condition, known at compile time where something is assumed: false.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
-    return Assume <= assume::nothing && condition;
+    return Assume <= assume::all_lanes && condition;
   }
   /// The condition, known at compile time where all is assumed: true.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {

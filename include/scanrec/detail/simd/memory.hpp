@@ -170,8 +170,9 @@ template <class S, class L>
 inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>::type) *
                                               static_cast<std::size_t>(leaf_count<L>);
 
-// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
-// whole lines just as well; what is aligned to less is stored the ordinary way.
+// Ordinary allocations are only 16-byte aligned. There a register is stored as consecutive pieces
+// of 16 bytes, which fill whole lines just as well. At other addresses the store is an ordinary
+// one.
 template <class V>
 [[gnu::noinline]] void stream_pieces(void* to, V v) {
   if constexpr (sizeof v > 16) {
@@ -225,7 +226,7 @@ SCANREC_INLINE void store_some_here(S* p, L x, int count) {
     store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
   });
 }
-// In line only where it is a few instructions, and real numbers.
+// Whether the functions below are inlined: where they take few instructions, for real numbers.
 template <class L>
 inline constexpr bool few_instructions =
 #if defined(__AVX2__)
