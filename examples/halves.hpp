@@ -31,7 +31,7 @@ void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
     for (std::int64_t b = 0; b < p.shape.batch; ++b)
       for (std::int64_t c = 0; c < p.shape.channel; ++c) {
         const R r = sequence_of(recurrence, g, b, c);
-        const auto walk = [&](std::int64_t begin, std::int64_t end, state_of<R> x) {
+        const auto run = [&](std::int64_t begin, std::int64_t end, state_of<R> x) {
           sums_of<R> running{};
           for (scalar_place at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
             x = take_step(r, at, r.template load<lane>(at), x, running);
@@ -43,8 +43,8 @@ void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
         for (scalar_place at{0, c}; at.time < middle; ++at.time, ++at.row)
           first = combine(first, map_of<R>(r.map(at, r.template load<lane>(at))));
         const state_of<R> start = r.template begin<lane>(scalar_place{0, c});
-        walk(0, middle, start);
-        r.end(scalar_place{T, c}, walk(middle, T, first.act(start)));
+        run(0, middle, start);
+        r.end(scalar_place{T, c}, run(middle, T, first.act(start)));
       }
   sums.write(recurrence, p.shape, totals.data());
 }

@@ -293,7 +293,7 @@ TYPED_CASE("recomputed states give the gradients of stored ones, bit for bit",
   for (const layout l : {layout::channels_last, layout::mirrored})
     for (const direction order : {direction::forward, direction::reverse})
       all.push_back({{8, 400, 17}, l, order, true, true, true});
-  // Lanes walk time serially in the plain loop, and along channels where time is not split.
+  // Lanes process time serially in the plain loop, and along channels where time is not split.
   const auto may_be_serial = backends(
       [](const backend& b) { return b.recomputes && (b.serial || exact<T> || b.name == "tiled"); });
   for (const variation& v : all) {

@@ -9,7 +9,7 @@ struct golden_problem {
   extents shape;
   layout l;
 };
-/// Between them: every walk, tails of packs and tiles, split time, staged tiles, groups.
+/// Between them: every pass, tails of packs and tiles, split time, staged tiles, groups.
 const std::vector<golden_problem>& golden_problems() {
   static const std::vector<golden_problem> list{
       {{2, 203, 19}, layout::channels_last},  {{2, 203, 5}, layout::time_contiguous},

@@ -221,7 +221,7 @@ TYPED_CASE("bits do not depend on threads, executor or streaming",
   });
 }
 
-TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit",
+TYPED_CASE("lanes along channels equal the plain loop bit for bit",
            "[forward][vjp][jvp][determinism][sequential][tiled][order][layouts][resets]") {
   for_cases([](problem_case& p) {
     p.make_states();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The bits of long calls for 1 to 128 threads, however many cores there are: strips that follow the
-// threads, and time that is split, in order (one worker walks and reduces a tile in one pass) and
-// out of it.
+// threads, and time that is split, in order (one worker processes and reduces a tile in one pass)
+// and out of it.
 #include <array>
 #include <atomic>
 #include <chrono>

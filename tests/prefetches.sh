@@ -3,7 +3,7 @@
 # Where rows lie apart, as in packed buffers, hardware prefetchers lose them and the kernels prefetch by
 # instructions. Compilers drop these without a word: a function that does nothing but prefetch counts as
 # one without effect, and where it is not inlined its calls go. That cost gated scans four tenths of
-# their speed for a while. So: each kernel that walks whole rows prefetches every array that it reads.
+# their speed for a while. So: each kernel that processes whole rows prefetches every array that it reads.
 # Use: prefetches.sh COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
@@ -38,11 +38,11 @@ void scans(float* const* p, const scanrec::extents& shape) {
 CPP
 "$compiler" -std=c++20 -O2 $level "${include[@]}" -c "$work/unit.cpp" -o "$work/unit.o"
 
-# Recurrence, and the prefetches of every function that walks its rows with nothing in the way: 4 is
+# Recurrence, and the prefetches of every function that processes its rows with nothing in the way: 4 is
 # assume::plain.
 objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
   awk '/^[0-9a-f]+ <.*>:$/ {
-         inside = /walk_rows<\(.*assume\)4, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
+         inside = /run_rows<\(.*assume\)4, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
          name = substr($0, RSTART + 12, RLENGTH - 12)
          if (inside && !(name in found)) found[name] = 0
        }

@@ -62,7 +62,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
           const block where{t, std::min(t + on.tile, shape.time), c,
                             std::min(on.channels, shape.channel - c)};
           std::int64_t next = where.begin;
-          const auto walk = [&](const auto& forward, const block& part, std::byte* carried) {
+          const auto run = [&](const auto& forward, const block& part, std::byte* carried) {
             CHECK(carried == own + room.states_bytes);
             using F = std::remove_cvref_t<decltype(forward)>;
             typename F::template sums<lane> none;
@@ -74,7 +74,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
                 x = detail::take_step(here, at, here.template load<lane>(at), x, none);
             }
           };
-          detail::with_states(row, where, room, own, walk, [&](const auto& r, const block& part) {
+          detail::with_states(row, where, room, own, run, [&](const auto& r, const block& part) {
             CHECK(part.begin == next);
             CHECK(part.end > part.begin);
             CHECK((part.channel == where.channel && part.channels == where.channels));

@@ -163,7 +163,7 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
   }
 }
 
-/// Parts one after the other, each walked from 0 and corrected by what enters.
+/// Parts one after the other, each processed from 0 and corrected by what enters.
 template <class T>
 void check_entering() {
   using V = compute_t<T>;
@@ -191,7 +191,7 @@ void check_entering() {
   });
 }
 
-TEST_CASE("states walked from 0 become those of the whole by what enters", "[split_time]") {
+TEST_CASE("states computed from 0 become those of the whole by what enters", "[split_time]") {
   check_entering<float>();
   check_entering<double>();
   check_entering<std::complex<float>>();
@@ -220,7 +220,7 @@ TEST_CASE("what enters is dropped where a state cannot show it, and no earlier",
   CHECK((states[0] == got[199998] && states[1] == got[199999]));
 }
 
-TEST_CASE("where states walked from 0 overflow a part is to be walked from what enters",
+TEST_CASE("where states computed from 0 overflow, the part needs its entering state",
           "[split_time]") {
   const extents shape{.batch = 1, .time = 4};
   const std::vector<float> gate(4, 1.0f), input{3e38f, 3e38f, -3e38f, -3e38f};

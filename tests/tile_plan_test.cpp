@@ -318,12 +318,12 @@ class counted_sums {
             if (!sums_[i].plan.time_kept) sums_[i].own.swap(unit_sums_[unit][i]);
         } else if (plan_.rows_together) {
           clear([](const sum&) { return true; });
-          walk_unit(box), finish(scope::unit, box);
+          run_unit(box), finish(scope::unit, box);
         } else {
           clear([](const sum& s) { return scope_of(s) == scope::unit; });
           for_rows(box, [&](const region& row) {
             clear([](const sum& s) { return scope_of(s) != scope::unit; });
-            walk_unit(row);
+            run_unit(row);
           });
           finish(scope::unit, box);
         }
@@ -384,7 +384,7 @@ class counted_sums {
         f(row);
       }
   }
-  void walk_unit(const region& box) {
+  void run_unit(const region& box) {
     const std::int64_t T = plan_.shape.time;
     for (std::int64_t t = 0; t < T; t += plan_.tile_steps) {
       region tile = box;
@@ -464,7 +464,8 @@ void check_sums(const problem& p, const tile_plan& plan) {
     // Sums that keep time are written tile by tile, and nowhere else.
     CHECK((!o.sum.time_kept || o.sum.complete));
     CHECK((!o.sum.time_kept || plan.rows_together));
-    // Rows that are walked one after the other share accumulators, unless these are theirs alone.
+    // Rows that are processed one after the other share accumulators, unless these are theirs
+    // alone.
     if (!plan.rows_together && !o.sum.row_scope) {
       CHECK((summed(axis::batch) || plan.batch_span == 1));
       CHECK((summed(axis::group) || plan.group_span == 1));

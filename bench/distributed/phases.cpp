@@ -5,11 +5,11 @@
 //     mpirun -n 4 build/release/bench/distributed/bench_distributed --json four.json
 //
 // check      the arguments, and 72 bytes all-reduced
-// first      the first part is walked at once                 } at the same time,
+// first      the first part is processed at once                 } at the same time,
 // summary    the maps of parts that are neither first nor last } in different processes
 // exchange   the all-gather of the maps
 // fold       the states between parts, by every process for all of them
-// walk       all parts but the first
+// process       all parts but the first
 //
 // Beside them: the call as a whole; everything by the first process, with one thread and with all
 // cores, while the others sleep; and what maps of everything would take it. Figures are those of
@@ -43,9 +43,9 @@ namespace {
 using namespace bench;
 using namespace scanrec;
 
-enum phase : std::size_t { check, first, summary, exchange, fold, walk, phases };
+enum phase : std::size_t { check, first, summary, exchange, fold, run, phases };
 constexpr std::array<const char*, phases> names{"check",    "first", "summary",
-                                                "exchange", "fold",  "walk"};
+                                                "exchange", "fold",  "run"};
 using times = std::array<double, phases>;
 using map = part_map<float>;
 
@@ -108,10 +108,10 @@ float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
 struct pieces {
   std::function<void()> check;
   std::function<std::vector<map>()> summary;
-  std::function<void(std::vector<float>&)> walk;  // leaves the states behind it in their place
-  std::function<void()> whole;                    // the call of scanrec::mpi
-  std::function<void(int)> alone;                 // everything, with so many threads
-  std::function<void()> alone_summary;            // the maps of everything
+  std::function<void(std::vector<float>&)> run;  // leaves the states behind it in their place
+  std::function<void()> whole;                   // the call of scanrec::mpi
+  std::function<void(int)> alone;                // everything, with so many threads
+  std::function<void()> alone_summary;           // the maps of everything
   std::function<std::vector<float>()> last;  // the results at the step where the last part begins
   std::function<std::vector<float>()> last_alone;
 };
@@ -130,7 +130,7 @@ pieces forward(const arrays& part, const arrays& all, std::int64_t last_begin) {
   return {
       .check = [=] { static_cast<void>(linear_scan_problem(part.gate, part.input, part.state)); },
       .summary = [=] { return linear_scan_summary(one, part.gate, part.input); },
-      .walk =
+      .run =
           [=](std::vector<float>& states) {
             linear_scan(one, part.gate, part.input, part.state,
                         {.initial_state = state_view<const float>(states.data(), part.state.shape),
@@ -161,7 +161,7 @@ pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& ente
                                                       wanted(part), {.initial_state = before()}));
           },
       .summary = [=] { return linear_scan_vjp_summary(one, part.gate, part.input); },
-      .walk =
+      .run =
           [=](std::vector<float>& grads) {
             auto gradients = wanted(part);
             std::vector<float> begins(grads.size());
@@ -199,7 +199,7 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   std::vector<map> own(lanes, map::identity());
   t[is_first ? first : summary] = seconds_here([&] {
     if (is_first) {
-      of.walk(states);
+      of.run(states);
       for (std::size_t i = 0; i < lanes; ++i) own[i] = map::constant(states[i]);
     } else if (!is_last) {
       own = of.summary();
@@ -225,10 +225,10 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
     }
   });
   if (!finite) throw std::runtime_error("a state is not finite");
-  t[walk] = seconds_here([&] {
+  t[run] = seconds_here([&] {
     if (is_first) return;
     for (std::size_t i = 0; i < lanes; ++i) states[i] = static_cast<float>(before[i]);
-    of.walk(states);
+    of.run(states);
   });
   return t;
 }

@@ -183,7 +183,7 @@ def profiled(workload):
         under="ncu",
         more=(
             "--kernel-name",
-            "regex:.*walk_tiles<.*",
+            "regex:.*run_tiles<.*",
             "--launch-skip",
             "6",
             "--launch-count",

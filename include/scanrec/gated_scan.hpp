@@ -56,8 +56,8 @@ requires(!backend<Cell>) void gated_scan(
 ///          through options.final_grad. A gradient with zero strides receives the sum over those
 ///          axes, in a fixed order, in the wide type.
 /// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints};
-///          the same bits from both wherever lanes walk time serially, if `states` has the type of
-///          the pre-activations.
+///          the same bits from both wherever lanes process time serially, if `states` has the type
+///          of the pre-activations.
 /// Aliasing a gradient may be the array of pre-activations that it is the gradient of, initial_grad
 ///          may be final_grad (not sums).
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace;

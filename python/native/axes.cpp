@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Merging axes, and walking those that are too many.
+// Merging axes, and processing those that are too many.
 #include "axes.hpp"
 
 #include <algorithm>
@@ -39,13 +39,13 @@ void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int
     run *= axes.front().count;
     axes.erase(axes.begin());
   }
-  const std::function<void(std::size_t, std::int64_t)> walk = [&](std::size_t axis,
-                                                                  std::int64_t offset) {
+  const std::function<void(std::size_t, std::int64_t)> visit = [&](std::size_t axis,
+                                                                   std::int64_t offset) {
     if (axis == axes.size()) return f(offset, run);
     for (std::int64_t i = 0; i < axes[axis].count; ++i)
-      walk(axis + 1, offset + i * axes[axis].stride);
+      visit(axis + 1, offset + i * axes[axis].stride);
   };
-  walk(0, first);
+  visit(0, first);
 }
 
 /// "(8, 4096, 256)"
@@ -120,7 +120,7 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
       return;
     }
   merge();
-  const std::vector<std::size_t> walked = choose_walked();
+  const std::vector<std::size_t> outer = choose_outer();
 
   // The axes that are left, the innermost first.
   using detail::axis;
@@ -133,19 +133,19 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   }
   std::vector<std::int64_t> positions;
   for (std::size_t axis = shape_.size(); axis-- > 0;) {
-    if (axis == time_ || std::find(walked.begin(), walked.end(), axis) != walked.end()) continue;
+    if (axis == time_ || std::find(outer.begin(), outer.end(), axis) != outer.end()) continue;
     detail::along(c.shape, fields[next]) = shape_[axis];
     ++next;
     for (entry& e : arrays_) e.in_kernels[next] = e.strides[axis];
   }
 
   for (const entry& e : arrays_)
-    for (const std::size_t axis : walked)
+    for (const std::size_t axis : outer)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
   // A call that is refused writes nothing. f checks one position of the outer axes, and finds there
   // what is wrong with any of them, except memory that is written at one position and read at
   // another. Scans of logarithms run kernels of gated scans, which have other names for the arrays.
-  if (!walked.empty())
+  if (!outer.empty())
     check_memory(c.accumulate);
   else if (c.logarithms != 0)
     check_overlaps(false);
@@ -156,19 +156,19 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
     c.check_only = false;
     clear_gradients(clear);
   }
-  std::vector<std::int64_t> at(walked.size());
+  std::vector<std::int64_t> at(outer.size());
   while (true) {
     for (entry& e : arrays_) {
       e.array->data = e.data;
       if (e.data == nullptr) continue;
       std::int64_t offset = 0;
-      for (std::size_t i = 0; i < walked.size(); ++i) offset += at[i] * e.strides[walked[i]];
+      for (std::size_t i = 0; i < outer.size(); ++i) offset += at[i] * e.strides[outer[i]];
       e.array->data = e.data + offset * e.element_bytes;
     }
     f(c);
     std::size_t i = 0;
-    while (i < walked.size() && ++at[i] == shape_[walked[i]]) at[i++] = 0;
-    if (i == walked.size()) return;
+    while (i < outer.size() && ++at[i] == shape_[outer[i]]) at[i++] = 0;
+    if (i == outer.size()) return;
   }
 }
 
@@ -198,7 +198,7 @@ void axes::merge() {
     }
 }
 
-std::vector<std::size_t> axes::choose_walked() const {
+std::vector<std::size_t> axes::choose_outer() const {
   std::vector<std::size_t> others;
   for (std::size_t axis = 0; axis < shape_.size(); ++axis)
     if (axis != time_) others.push_back(axis);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // From arrays of any number of axes to the four of the C++ interface: axes that continue one
 // another in every array become one; where more than three besides time are left, the shortest are
-// walked from outside.
+// processed from outside.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class axes {
   void add(const char* name, scanrec_array& array, std::int64_t element_bytes, role use,
            const char* in_place_of);
 
-  /// Calls f(call) with the arrays in place: once, but where axes are walked from outside. Such
+  /// Calls f(call) with the arrays in place: once, but where axes are processed from outside. Such
   /// arrays are checked here, whole, as f checks what it sees of them. clear(data, bytes) sets
   /// memory of the arrays to zero.
   void run(call c, const std::function<void(void*, std::int64_t)>& clear,
@@ -49,7 +49,7 @@ class axes {
   void drop(std::size_t axis);
   void merge();
   [[nodiscard]] bool continues(std::size_t outer, std::size_t inner) const;
-  [[nodiscard]] std::vector<std::size_t> choose_walked() const;
+  [[nodiscard]] std::vector<std::size_t> choose_outer() const;
   void clear_gradients(const std::function<void(void*, std::int64_t)>& clear) const;
   [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
   /// The bytes an array may touch, from its first element: [low, high).

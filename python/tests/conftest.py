@@ -133,12 +133,12 @@ def run_alone(module, call):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
-# Of six axes that do not merge the first and the fourth, the shortest, are walked from outside.
+# Of six axes that do not merge the first and the fourth, the shortest, are processed from outside.
 MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "reverse": False}
 
 
 def apart(random, *, edge=False, by=0):
-    """Two arrays of MANY_AXES in memory of their own, or so many positions of a walked axis apart
+    """Two arrays of MANY_AXES in memory of their own, or so many positions of a processed axis apart
     in one buffer: 0 is the same array twice."""
     shape = [1 if edge and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
     buffer = random(*(n + 1 for n in shape))
@@ -163,7 +163,7 @@ def overlapping_calls():
 
 
 def check_many_axes(run):
-    """Arrays that share memory are looked at whole, though some axes are walked from outside.
+    """Arrays that share memory are looked at whole, though some axes are processed from outside.
     run(call, arrays by name) is a call with MANY_AXES."""
     from scanrec import _native
 
@@ -186,7 +186,7 @@ def check_many_axes(run):
         got = arrays_of(call, read, pair, 0)
         run(call, got)
         assert got[pair[0]].any() and np.array_equal(got[pair[0]], want[pair[0]]), (call, pair)
-        # one position further along a walked axis it is refused, and nothing is written.
+        # one position further along a processed axis it is refused, and nothing is written.
         arrays = arrays_of(call, read, pair, 1)
         kept = {name: x.copy() for name, x in arrays.items()}
         with pytest.raises(ValueError, match=f"'{pair[0]}'.*apart from '{pair[1]}'.*in place"):
@@ -222,11 +222,11 @@ def check_many_axes(run):
     # Outputs have a place for every element.
     whole, (gate, _) = np.full((4, 4, 5, 3, 6, 4), 7.0), apart(Random(9))
     strides = [s // 8 for s in whole.strides]
-    for walked, words in ((0, "own place"), (strides[1], "nest"), (2**61, "address space")):
+    for outer, words in ((0, "own place"), (strides[1], "nest"), (2**61, "address space")):
         for name, read in (("state", "input"), ("input_grad", "state_grad")):
-            if walked == 0 and name == "input_grad":
+            if outer == 0 and name == "input_grad":
                 continue  # the sum
-            state = _native.Array(whole.ctypes.data, [walked, *strides[1:]])
+            state = _native.Array(whole.ctypes.data, [outer, *strides[1:]])
             call = "linear_scan" if name == "state" else "linear_scan_vjp"
             with pytest.raises(ValueError, match=f"'{name}'.*{words}"):
                 run(call, {"gate": gate, read: gate, name: state})

@@ -150,7 +150,7 @@ def test_logarithms(device, dtype, logarithms):
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
 def test_sums_and_many_axes(device, axes):
-    """Six axes that do not merge: some are walked, gradients that are sums are cleared and added
+    """Six axes that do not merge: some are processed, gradients that are sums are cleared and added
     to."""
     random, shape = Random(3), (2, 9, 3, 2, 2, 4)
     whole = random(*(n + 1 for n in shape), dtype="float32")[tuple(slice(0, n) for n in shape)]

@@ -130,7 +130,7 @@ def test_states_that_are_computed_anew(count, dtype, steps, reverse):
         assert np.array_equal(found[0][name], found[1][name]), name
 
 
-def test_checkpoints_of_axes_that_are_walked():
+def test_checkpoints_of_outer_axes():
     random, shape = Random(), (2, 300, 3, 2, 2, 2)
     whole = lambda: random(*(n + 1 for n in shape))[tuple(slice(0, n) for n in shape)]
     pre = {n: whole() for n in GATES[:3]}

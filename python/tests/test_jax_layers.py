@@ -176,7 +176,7 @@ def test_gradients_of_a_constant_gate_are_sums_over_time(random):
 
 
 def test_more_axes_than_the_kernel_has(random):
-    """Gradients are sums over axes that are walked from outside, packed ones interleave."""
+    """Gradients are sums over axes that are processed from outside, packed ones interleave."""
     pre, first = jnp.asarray(random(3, 2, 3, 2, 4, 12)), jnp.asarray(random(3, 1, 3, 1, 4))
     loss = lambda f: lambda *x: sum(jnp.sum(y**3) for y in f(*x))
     gradient = lambda f: jax.jit(jax.grad(loss(f), (0, 1)))(pre, first)

@@ -307,12 +307,12 @@ def test_errors_of_the_c_interface():
     status = _native._lib.scanrec_linear_scan(None, None)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
         _native.raise_error(_native._lib, "scanrec_", status, "linear_scan")
-    # Sums over walked axes are cleared first: not before everything is checked.
+    # Sums over processed axes are cleared first: not before everything is checked.
     place = np.full(3, 7.0)
     shape = [2, 2, 2, 2, 2, 5, 3]
     wide = _native.Array(place.ctypes.data, [0, 0, 0, 0, 0, 0, 1])
     null = _native.Array(0, [0, 0, 0, 0, 0, 0, 1])
-    walked = {"dtype": "float64", "shape": shape, "axis": 5, "reverse": False}
+    options = {"dtype": "float64", "shape": shape, "axis": 5, "reverse": False}
     other = np.ones(shape)
     full = _native.Array(other.ctypes.data, [s // 8 for s in other.strides])
     strided = _native.Array(other.ctypes.data, [0, 48, 0, 0, 0, 3, 1])
@@ -321,7 +321,7 @@ def test_errors_of_the_c_interface():
         ({"gate": full, "state": strided, "state_grad": full, "gate_grad": null}, "null pointer"),
     ):
         with pytest.raises(ValueError, match=words):
-            _native.call("linear_scan_vjp", arrays, **walked)
+            _native.call("linear_scan_vjp", arrays, **options)
     assert np.all(place == 7)
     empty = {"dtype": "float64", "shape": [0, 5, 3], "axis": 1, "reverse": False}
     nothing = _native.Array(0, [15, 3, 1])

@@ -2,7 +2,7 @@
 """A new operation takes a description, its kernels, and a function that composes its value.
 
 The toy is a running mean, state[t] = state[t-1] + rate[t] * (input[t] - state[t-1]), along the first
-axis. Its kernels are the linear scan of NumPy arrays. CONTRIBUTING.md walks through this file.
+axis. Its kernels are the linear scan of NumPy arrays. CONTRIBUTING.md processes through this file.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ TEST_CASE("slow decays keep what their logarithms hold", "[rg_lru][sequential][t
       gated_scan_vjp(backend, rg_lru{}, pre, memory::store{view(h)}, view(dh),
                      {.arrays = {view(dx), view(unused), view(unused, n), view(unused, 2 * n)}});
       // With exact decays: exact states, and those that a loop of floats rounds.
-      const auto walk = [&](floats& got, floats& from, long double of_input, long double of_state,
-                            bool backwards) {
+      const auto run = [&](floats& got, floats& from, long double of_input, long double of_state,
+                           bool backwards) {
         for (std::int64_t c = 0; c < channels; ++c) {
           long double exact = 0, rounded = 0, loop = 0, off = 0, largest = 0;
           for (std::int64_t i = 0; i < T; ++i) {
@@ -69,8 +69,8 @@ TEST_CASE("slow decays keep what their logarithms hold", "[rg_lru][sequential][t
           CHECK(off <= of_state * (2 * loop + 160 * 0x1p-24L * largest));
         }
       };
-      walk(h, x, 0.5L * scale, 1, false);
-      walk(dx, dh, 1, 0.5L * scale, true);
+      run(h, x, 0.5L * scale, 1, false);
+      run(dx, dh, 1, 0.5L * scale, true);
     };
     check(sequential{}), check(tiled{}), check(tiled{.threads = 2, .tile_steps = 128});
   }

@@ -84,7 +84,7 @@ def main():
         any(
             spilled > (MOST_PER_TILE if "in_turn" in name else 0)
             for name, *_, spilled in rows
-            if "plain" in name or "walk_pairs" in name
+            if "plain" in name or "run_pairs" in name
         )
     )
 

@@ -25,7 +25,7 @@ grep "^scanrec_DIR:PATH=$prefix/" "$work/consumer/CMakeCache.txt"
 "$work/consumer/compiled_consumer"
 # Its unit has none of the checks and kernels that the library has.
 object=$(find "$work/consumer" -path '*compiled_consumer*' -name 'compiled.cpp.o')
-if nm -C "$object" | grep -E ' [TtWV] .*(walk_packs|check_array)'; then
+if nm -C "$object" | grep -E ' [TtWV] .*(run_packs|check_array)'; then
   echo "a unit with scanrec::compiled has code of its own"
   exit 1
 fi

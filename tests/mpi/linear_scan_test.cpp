@@ -138,7 +138,7 @@ TEST_CASE("a sequence over processes has the states and gradients of the whole")
   }
 }
 
-TEST_CASE("a part whose gates forget early is walked once, with the states of the whole") {
+TEST_CASE("a part whose gates forget early runs once, with the states of the whole") {
   const place here;
   for (const direction order : {direction::forward, direction::reverse}) {
     const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
@@ -152,7 +152,7 @@ TEST_CASE("a part whose gates forget early is walked once, with the states of th
     w.check_states({got.x.data(), own}, begin, end, where);
     CHECK((got == results<float>(w, begin, end)));
     if (order == direction::reverse) continue;
-    // In place the inputs are overwritten: the part is walked as before.
+    // In place the inputs are overwritten: the part is processed as before.
     std::vector<float> x(got.x.size());
     const sequence_view<float> in_place(x.data(), own);
     reference::for_each_sequence(own, [&](auto g, auto b, auto c) {

@@ -51,13 +51,13 @@ MUTATIONS = (
         "the span before is left out",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "if (!is_first) before",
         "if (at.tile > 1) before",
         "the second tile begins as the first does",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "others.boundary_state(at, 0).send(before.state, call_number());",
         "{}",
         "no tile learns the first state",
@@ -167,13 +167,13 @@ MUTATIONS = (
         "takes negative numbers for large ones",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "if (follows && !unknown)",
         "if (follows)",
         "sends a state before it is known to be the loop's",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "if (unknown) pass",
         "if (unknown && false) pass",
         "never sends the state of a tile whose steps are computed one by one",
@@ -239,13 +239,13 @@ MUTATIONS = (
         "the leading thread reads what others have not seen yet",
     ),
     without(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         BARRIER,
         "seen::nothing);\n    " + BARRIER,
         "flags are read before all threads have written them",
     ),
     without(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         BARRIER,
         BARRIER + "      stage.store",
         "results are copied to memory before all threads have written them",
@@ -273,7 +273,7 @@ MUTATIONS = (
         test="cuda_tiles_in_turn_test",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "if (in_rows(tile)) device::wait_for_copies();",
         "",
         "reads rows before their copies have completed",
@@ -340,14 +340,14 @@ MUTATIONS = (
     ),
     # Tiles in turn.
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "if (!is_first && leads) before.state = ",
         "if (false) before.state = ",
         "every tile that a block takes begins as the first does",
         test="cuda_tiles_in_turn_test",
     ),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "device::synchronise_block();  // shared memory is used again",
         "",
         "a block begins its next tile before all threads have left the last",
@@ -376,9 +376,9 @@ MUTATIONS = (
         test="cuda_lane_pairs_test",
     ),
     # Sums.
-    mutation("walk_tiles.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
+    mutation("run_tiles.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
     mutation(
-        "walk_tiles.cuh",
+        "run_tiles.cuh",
         "columns.clear(recurrence, cutting, at);",
         "",
         "adds to terms that are not cleared",

@@ -45,7 +45,7 @@ struct gated_vjp_options {
 ///                  process, and so are the cell and the types.
 /// Bits, traffic, throws   as mpi::linear_scan.
 /// Cost     a part that is neither first nor last reads and activates its arrays before it is
-///          walked, and once more before that until nothing is left of the products of gates.
+///          processed, and once more before that until nothing is left of the products of gates.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(
@@ -75,7 +75,7 @@ void gated_scan(
             }),
             shape, detail::kind_of<value>(options.order));
   scanrec::detail::lane_array<value> ends(shape);
-  detail::walk_parts<value>(
+  detail::run_parts<value>(
       all, detail::states_in(initial, shape),
       [&] {
         return gated_scan_summary(
@@ -114,7 +114,7 @@ void gated_scan_vjp(
                                              .resets = options.resets,
                                              .zoneout = options.zoneout};
   };
-  detail::walk_adjoint<value>(
+  detail::run_adjoint<value>(
       "mpi::gated_scan_vjp", comm, shape, options, gradients,
       [&](const Gradients& asked, const state_view<const value>& final_grad) {
         static_cast<void>(

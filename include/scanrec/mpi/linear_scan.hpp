@@ -65,10 +65,10 @@ struct vjp_options {
 ///          log2(processes) others, and 4 bytes. Where states are not finite, a message per part
 ///          more.
 /// Cost     a part that is neither first nor last reads its gate first, until nothing is left of
-///          products; then it is walked. Where that was within an eighth of the part, the steps up
-///          to there are corrected afterwards by what enters, in the calling thread. Else, and
+///          products; then it is processed. Where that was within an eighth of the part, the steps
+///          up to there are corrected afterwards by what enters, in the calling thread. Else, and
 ///          where `state` is `none`, the memory of the input, or not stored in the compute type,
-///          the part reads gate and input once more before it is walked.
+///          the part reads gate and input once more before it is processed.
 /// Throws   argument_error, in the process whose argument it is, and mpi::error in the others; no
 ///          process has written anything then. Errors of MPI, where the communicator returns them.
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
@@ -95,20 +95,20 @@ void linear_scan(
               if (!enters || !options.final_state.absent()) check(options.final_state);
             }),
             shape, detail::kind_of<value>(options.order));
-  detail::walk_scan<value>(all, backend, gate, input, state,
-                           {.order = options.order, .resets = options.resets},
-                           {.initial = all.first() ? state_view<const value>(options.initial_state)
-                                                   : state_view<const value>{},
-                            .entering = options.entering_state,
-                            .behind = options.final_state},
-                           [&](const state_view<const value>& before, const State& states,
-                               const state_view<value>& behind) {
-                             scanrec::linear_scan(backend, gate, input, states,
-                                                  {.order = options.order,
-                                                   .initial_state = before,
-                                                   .final_state = behind,
-                                                   .resets = options.resets});
-                           });
+  detail::run_scan<value>(all, backend, gate, input, state,
+                          {.order = options.order, .resets = options.resets},
+                          {.initial = all.first() ? state_view<const value>(options.initial_state)
+                                                  : state_view<const value>{},
+                           .entering = options.entering_state,
+                           .behind = options.final_state},
+                          [&](const state_view<const value>& before, const State& states,
+                              const state_view<value>& behind) {
+                            scanrec::linear_scan(backend, gate, input, states,
+                                                 {.order = options.order,
+                                                  .initial_state = before,
+                                                  .final_state = behind,
+                                                  .resets = options.resets});
+                          });
 }
 
 /// The tangent of mpi::linear_scan.
@@ -142,15 +142,14 @@ void linear_scan_jvp(
                                                         with(initial, options.final_tangent)));
             }),
             shape, detail::kind_of<value>(options.order));
-  detail::walk_scan<value>(all, backend, gate, input_tangent, state_tangent,
-                           {.order = options.order, .resets = options.resets},
-                           {.initial = initial, .behind = options.final_tangent},
-                           [&](const state_view<const value>& before, const StateTangent& tangents,
-                               const state_view<value>& behind) {
-                             scanrec::linear_scan_jvp(backend, gate, state, gate_tangent,
-                                                      input_tangent, tangents,
-                                                      with(before, behind));
-                           });
+  detail::run_scan<value>(all, backend, gate, input_tangent, state_tangent,
+                          {.order = options.order, .resets = options.resets},
+                          {.initial = initial, .behind = options.final_tangent},
+                          [&](const state_view<const value>& before, const StateTangent& tangents,
+                              const state_view<value>& behind) {
+                            scanrec::linear_scan_jvp(backend, gate, state, gate_tangent,
+                                                     input_tangent, tangents, with(before, behind));
+                          });
 }
 
 /// The adjoint of mpi::linear_scan: from right to left, in the order of the scan.
@@ -160,7 +159,7 @@ void linear_scan_jvp(
 ///          the initial state where the sequence begins. Gradients that are sums over time are the
 ///          terms of this part: who shares a gate over processes adds them up.
 /// Cost     a part that is neither first nor last reads its gate until nothing is left of products,
-///          and gate and state_grad once more, before it is walked.
+///          and gate and state_grad once more, before it is processed.
 /// Bits, traffic, throws   as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>
@@ -178,7 +177,7 @@ void linear_scan_vjp(
                                        .resets = options.resets,
                                        .convention = options.convention};
   };
-  detail::walk_adjoint<value>(
+  detail::run_adjoint<value>(
       "mpi::linear_scan_vjp", comm, shape, options, gradients,
       [&](const Gradients& asked, const state_view<const value>& final_grad) {
         static_cast<void>(

@@ -14,7 +14,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct channel_packs {
   using value = typename R::value;
-  static constexpr int lanes = walked_lanes_of<R>;
+  static constexpr int lanes = run_lanes_of<R>;
   using lane = simd::lane_t<value, lanes>;
   using assume = recurrence::assume;
   template <assume Assume>
@@ -149,7 +149,7 @@ struct channel_packs {
     for (std::int64_t row = 0; row < rows; row += way.steps) {
       const std::int64_t last = std::min(row + way.steps, rows);
       std::int64_t left = packs;
-      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+      const auto run_by = [&](auto together) SCANREC_LAMBDA {
         for (; left >= together.value; left -= together.value) {
           const std::int64_t i = way.descending ? left - together.value : packs - left;
           auto carried = take(i, together);
@@ -163,9 +163,9 @@ struct channel_packs {
           give(i, carried);
         }
       };
-      if constexpr (Abreast >= 4) walk_by(std::integral_constant<int, 4>{});
-      walk_by(std::integral_constant<int, 2>{});
-      walk_by(std::integral_constant<int, 1>{});
+      if constexpr (Abreast >= 4) run_by(std::integral_constant<int, 4>{});
+      run_by(std::integral_constant<int, 2>{});
+      run_by(std::integral_constant<int, 1>{});
     }
   }
 };

@@ -27,7 +27,7 @@ struct cut_costs {
 /// costs the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the
 /// row. Among cuts of equal cost the widest strip wins.
 ///
-/// A tile whose carry is unknown is read before it is walked, which costs a third more. With as
+/// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
 /// many units as threads, few tiles wait.
 inline cut cut_for(const cut_costs& of, int threads) {
   // The relative costs of a tile: in a whole unit, with a known carry, reduced first.

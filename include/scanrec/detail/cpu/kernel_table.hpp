@@ -32,7 +32,7 @@ using sum_places = std::array<sum_place, most_outputs>;
 /// A tile of one batch row.
 struct tile_row {
   const void* recurrence;  // in scan order, bound to no row
-  const walk_plan& plan;
+  const step_plan& plan;
   const recompute_scratch& room;  // how states that are recomputed lie in `restored`
   const sum_place* sums;          // of each output; null: none is a sum
   std::int64_t group, batch;
@@ -57,21 +57,21 @@ struct kernel_table {
   int lanes;  // channels, or steps, of a slot
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
-  /// Walks the tile from the states in the slots, and drains running sums.
-  void (*walk)(const tile_row&, std::byte* slots);
+  /// processes the tile from the states in the slots, and drains running sums.
+  void (*run)(const tile_row&, std::byte* slots);
   /// Both at once, with the same bits: for a tile whose carry is known.
-  void (*walk_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
+  void (*run_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
   void (*store_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
   void (*take_carries)(const slots_in_use&, const std::byte* carries, std::byte* slots);
   /// Computes the carries after a tile from its map. Returns false and changes nothing if one would
-  /// not be finite: then only a walk of the tile knows what the loop would give.
+  /// not be finite: then only a pass of the tile knows what the loop would give.
   bool (*advance)(const void* recurrence, bool first, const slots_in_use&,
                   const std::byte* reductions, std::byte* carries);
-  /// The same where the tile has been walked, and one is not finite.
-  void (*advance_walked)(const slots_in_use&, const std::byte* reductions, const std::byte* slots,
-                         std::byte* carries);
+  /// The same where the tile has been processed, and one is not finite.
+  void (*advance_from_state)(const slots_in_use&, const std::byte* reductions,
+                             const std::byte* slots, std::byte* carries);
 
   /// Of output `index`: writes the sums of a box to the gradient, or adds them to the totals.
   void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
@@ -85,16 +85,16 @@ struct kernel_table {
 /// of single elements (kernels_by_element).
 template <class R, template <class> class Lanes>
 struct kernel_table_of {
-  using walked = restored_t<R>;
-  using walker = Lanes<walked>;
-  using slot = typename walker::slot;
-  using reduction = typename walker::reduction;
-  using carry = typename walker::carry;
+  using recomputed = restored_t<R>;
+  using kernel = Lanes<recomputed>;
+  using slot = typename kernel::slot;
+  using reduction = typename kernel::reduction;
+  using carry = typename kernel::carry;
   using state = decltype(slot::state);
 
   static constexpr pack_bytes planned{
-      sizes_of<R>(), {.along = walker::place::along, .single = walker::lanes == 1}};
-  static_assert(planned.lanes == walker::lanes);
+      sizes_of<R>(), {.along = kernel::place::along, .single = kernel::lanes == 1}};
+  static_assert(planned.lanes == kernel::lanes);
   static_assert(planned.slot == std::int64_t{sizeof(slot)});
   static_assert(planned.reduction == std::int64_t{sizeof(reduction)});
   static_assert(planned.carry == std::int64_t{sizeof(carry)});
@@ -124,33 +124,33 @@ struct kernel_table_of {
   }
 
   static void begin(const tile_row& row, std::byte* slots) {
-    walker::begin(at_row(row), row.where, as<slot>(slots));
+    kernel::begin(at_row(row), row.where, as<slot>(slots));
   }
   static void end(const tile_row& row, const std::byte* slots) {
-    walker::end(at_row(row), row.where, as<slot>(slots));
+    kernel::end(at_row(row), row.where, as<slot>(slots));
   }
   static void reduce(const tile_row& row, std::byte* reductions) {
-    walker::clear(row.where, as<reduction>(reductions));
-    walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
+    kernel::clear(row.where, as<reduction>(reductions));
+    kernel::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
-  static void walk(const tile_row& row, std::byte* slots_of_row) {
+  static void run(const tile_row& row, std::byte* slots_of_row) {
     slot* const slots = as<slot>(slots_of_row);
-    for_parts(row, slots, [&](const walked& here, const block& part) {
-      walker::walk(here, part, slots, row.plan);
+    for_parts(row, slots, [&](const recomputed& here, const block& part) {
+      kernel::run(here, part, slots, row.plan);
     });
   }
-  static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
-                              std::byte* reductions_of_row) {
+  static void run_and_reduce(const tile_row& row, std::byte* slots_of_row,
+                             std::byte* reductions_of_row) {
     slot* const slots = as<slot>(slots_of_row);
     reduction* const reductions = as<reduction>(reductions_of_row);
-    walker::clear(row.where, reductions);
+    kernel::clear(row.where, reductions);
     // Packs of steps compose in groups, which must be those of `reduce`.
-    if (walker::place::along == recurrence::lane_axis::time && row.room.bytes > 0) {
-      walker::reduce(at_row(row), row.where, reductions, row.plan);
-      return walk(row, slots_of_row);
+    if (kernel::place::along == recurrence::lane_axis::time && row.room.bytes > 0) {
+      kernel::reduce(at_row(row), row.where, reductions, row.plan);
+      return run(row, slots_of_row);
     }
-    for_parts(row, slots, [&](const walked& here, const block& part) {
-      walker::walk_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
+    for_parts(row, slots, [&](const recomputed& here, const block& part) {
+      kernel::run_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
     });
   }
   // Calls f(recurrence, part) for the parts of a tile whose states are there: between two of them
@@ -159,59 +159,59 @@ struct kernel_table_of {
   static void for_parts(const tile_row& row, slot* slots, F f) {
     const R r = at_row(row);
     const block& where = row.where;
-    const bool drains = may_sum<R> && !walker::drains_itself && sums_run(r);
-    const std::int64_t steps = drains ? walker::drain_steps : where.end - where.begin;
+    const bool drains = may_sum<R> && !kernel::drains_itself && sums_run(r);
+    const std::int64_t steps = drains ? kernel::drain_steps : where.end - where.begin;
     std::int64_t drained = where.begin;
     with_states(
         r, where, row.room, row.restored,
         [&](const auto& forward, const block& stretch, std::byte* memory) {
-          walk_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
+          run_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
         },
-        [&](const walked& here, const block& whole) {
+        [&](const recomputed& here, const block& whole) {
           block part = whole;
           for (; part.begin < whole.end; part.begin = part.end) {
-            if (part.begin - drained >= walker::drain_steps) {
-              walker::drain(r, where, slots);
+            if (part.begin - drained >= kernel::drain_steps) {
+              kernel::drain(r, where, slots);
               drained = part.begin;
             }
             part.end = std::min(part.begin + steps, whole.end);
             f(here, part);
           }
         });
-    walker::drain(r, where, slots);
+    kernel::drain(r, where, slots);
   }
 
   static void store_carries(const slots_in_use& in_use, const std::byte* slots,
                             std::byte* carries) {
     in_use.for_each(
-        [=](auto i) { as<carry>(carries)[i] = walker::carry_of(as<slot>(slots)[i].state); });
+        [=](auto i) { as<carry>(carries)[i] = kernel::carry_of(as<slot>(slots)[i].state); });
   }
   static void take_carries(const slots_in_use& in_use, const std::byte* carries, std::byte* slots) {
     in_use.for_each([=](auto i) {
-      as<slot>(slots)[i] = slot{walker::template state_of<state>(as<carry>(carries)[i]), {}};
+      as<slot>(slots)[i] = slot{kernel::template state_of<state>(as<carry>(carries)[i]), {}};
     });
   }
   static bool advance(const void* recurrence, bool first, const slots_in_use& in_use,
                       const std::byte* reductions, std::byte* carries) {
     bool finite = true;
     in_use.for_each([&](auto i) {
-      finite = finite && walker::template finite_after<state>(
+      finite = finite && kernel::template finite_after<state>(
                              as<reduction>(reductions)[i].composed(), as<carry>(carries)[i]);
     });
     if (!finite) return false;
     in_use.for_each([=](auto i) {
       carry& c = as<carry>(carries)[i];
-      c = walker::advance(*static_cast<const R*>(recurrence), first,
+      c = kernel::advance(*static_cast<const R*>(recurrence), first,
                           as<reduction>(reductions)[i].composed(), c);
     });
     return true;
   }
-  static void advance_walked(const slots_in_use& in_use, const std::byte* reductions,
-                             const std::byte* slots, std::byte* carries) {
+  static void advance_from_state(const slots_in_use& in_use, const std::byte* reductions,
+                                 const std::byte* slots, std::byte* carries) {
     in_use.for_each([=](auto i) {
       carry& c = as<carry>(carries)[i];
-      c = walker::advance_walked(as<reduction>(reductions)[i].composed(), c,
-                                 as<slot>(slots)[i].state);
+      c = kernel::advance_from_state(as<reduction>(reductions)[i].composed(), c,
+                                     as<slot>(slots)[i].state);
     });
   }
 
@@ -240,8 +240,9 @@ struct kernel_table_of {
   }
 
   static constexpr kernel_table table{
-      walker::lanes, begin,        reduce,  walk,           walk_and_reduce, end,
-      store_carries, take_carries, advance, advance_walked, write_sums,      add_to_totals};
+      kernel::lanes, begin,         reduce,       run,     run_and_reduce,
+      end,           store_carries, take_carries, advance, advance_from_state,
+      write_sums,    add_to_totals};
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

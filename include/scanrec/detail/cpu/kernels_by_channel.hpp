@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walking tiles with lanes along the channels: each lane walks time in order, as the plain loop
+// Runs tiles with lanes along the channels: each lane processes time in order, as the plain loop
 // does.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
 struct kernels_by_channel
-    : affine_carries<simd::lane_t<wide_t<typename R::value>, walked_lanes_of<R>>> {
+    : affine_carries<simd::lane_t<wide_t<typename R::value>, run_lanes_of<R>>> {
   using loops = channel_packs<R>;
   using value = typename loops::value;
   static constexpr int lanes = loops::lanes;
@@ -35,7 +35,7 @@ struct kernels_by_channel
   static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
   static constexpr bool drains_itself = false;
 
-  /// Packs that are walked side by side, as the lanes of one wider pack.
+  /// Packs that are processed side by side, as the lanes of one wider pack.
   static constexpr int abreast =
       std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
                       (simd::is_complex_lanes<lane> ? 2 : 1));
@@ -95,7 +95,7 @@ struct kernels_by_channel
   }
 
   /// Composes the maps of the block's steps after those in `reductions`.
-  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
+  static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
       reduction* const own = reductions + (b.channel - where.channel) / lanes;
       for_few(piece, b, where.begin, own, [&](const R& at, const block& few) {
@@ -104,27 +104,27 @@ struct kernels_by_channel
     });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
+  /// processes the block from the states in `slots`, writing every output once.
+  static void run(const R& r, const block& where, slot* slots, const step_plan& plan) {
     const assume known = assumption(r, plan.lanes);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       slot* const own = slots + (b.channel - where.channel) / lanes;
-      walk_piece(piece, b, own, nullptr, known, plan.shape.time,
-                 {steps, plan.descending, plan.ahead.time});
+      run_piece(piece, b, own, nullptr, known, plan.shape.time,
+                {steps, plan.descending, plan.ahead.time});
     });
   }
 
   /// Both, so that memory is read once, for the next steps of a tile that begins at `tile`. Same
   /// bits as one after the other.
-  static void walk_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
-                              reduction* reductions, const walk_plan& plan) {
+  static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
+                             reduction* reductions, const step_plan& plan) {
     const assume known = assumption(r, plan.lanes);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       const std::int64_t first = (b.channel - where.channel) / lanes;
       reduction* const own = reductions + first;
       for_few(piece, b, tile, own, [&](const R& at, const block& few) {
-        walk_piece(at, few, slots + first, own, known, plan.shape.time,
-                   {steps, plan.descending, plan.ahead.time});
+        run_piece(at, few, slots + first, own, known, plan.shape.time,
+                  {steps, plan.descending, plan.ahead.time});
       });
     });
   }
@@ -136,7 +136,7 @@ struct kernels_by_channel
   // Calls f(recurrence at the piece, piece, steps of a pack before the next pack) for the pieces of
   // a block.
   template <class F>
-  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const walk_plan& plan,
+  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const step_plan& plan,
                                         bool writes, F f) {
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
@@ -186,23 +186,23 @@ struct kernels_by_channel
 
   // `composed`: null, or a reduction per pack, which takes the maps of the steps as well.
   template <class Composed>
-  static void walk_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
-                         std::int64_t sequence_steps, course way) {
-    const auto walk_any = [&](const R& at, const block& part) {
+  static void run_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
+                        std::int64_t sequence_steps, course way) {
+    const auto run_any = [&](const R& at, const block& part) {
       if constexpr (composes<Composed>) reduce_block(at, part, composed, way);
       if (lacks_lanes(part))
-        walk_packs<assume::nothing, 1>(at, part, own, nullptr, way);
+        run_packs<assume::nothing, 1>(at, part, own, nullptr, way);
       else
-        walk_packs<assume::all_lanes, 1>(at, part, own, nullptr, way);
+        run_packs<assume::all_lanes, 1>(at, part, own, nullptr, way);
     };
-    if (known == assume::nothing) return walk_any(piece, b);
-    // The step whose neighbour lies outside the sequence is walked on its own.
+    if (known == assume::nothing) return run_any(piece, b);
+    // The step whose neighbour lies outside the sequence is processed on its own.
     for_edges(piece, b, sequence_steps, [&](const R& at, const block& part, bool inside) {
       if (inside && known == assume::plain)
-        return walk_inside<assume::plain>(at, part, own, composed, way);
-      if constexpr (R::walks_whole)
-        if (inside) return walk_inside<assume::whole>(at, part, own, composed, way);
-      walk_any(at, part);
+        return run_inside<assume::plain>(at, part, own, composed, way);
+      if constexpr (R::runs_whole)
+        if (inside) return run_inside<assume::whole>(at, part, own, composed, way);
+      run_any(at, part);
     });
   }
   // Whether the last pack of the block has lanes past the last channel. Such blocks have kernels of
@@ -242,55 +242,55 @@ struct kernels_by_channel
   // Packs are composed row by row, in memory order. A single pack is the exception where it is not
   // prefetched: its map would go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
-  // From memory a row is walked from end to end before the next: descending walks that rise within
-  // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
-  // steps of a pack are walked at a time, or of packs side by side: as many as there are registers,
-  // so not where their lanes are added up, in an order that must not depend on that. A block of
-  // less than a pack has one state, which stays in registers.
+  // From memory a row is processed from end to end before the next: descending processes that rise
+  // within groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In
+  // cache some steps of a pack are processed at a time, or of packs side by side: as many as there
+  // are registers, so not where their lanes are added up, in an order that must not depend on that.
+  // A block of less than a pack has one state, which stays in registers.
   template <assume Assume, class Composed>
-  static void walk_inside(const R& r, const block& where, slot* slots, Composed composed,
-                          course way) {
+  static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
+                         course way) {
     if (where.channels < lanes)
-      walk_packs<assume::inside, 1>(r, where, slots, composed, way);
+      run_packs<assume::inside, 1>(r, where, slots, composed, way);
     else if (way.prefetch > 0 || lacks_lanes(where) ||
              (composes<Composed> ? by_rows(where) : way.steps == 1 || sums_at_once(r)))
-      walk_rows<Assume>(r, where, slots, composed, way);
+      run_rows<Assume>(r, where, slots, composed, way);
     else
-      walk_packs<Assume, composes<Composed> ? 1 : abreast>(r, where, slots, composed, way);
+      run_packs<Assume, composes<Composed> ? 1 : abreast>(r, where, slots, composed, way);
   }
   template <assume Assume, class Composed>
-  [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots,
-                                          Composed composed, course way) {
+  [[gnu::noinline]] static void run_rows(const R& given, block where, slot* slots,
+                                         Composed composed, course way) {
     const R r = given;
     multiplying multiply(r);
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
     const std::int64_t end = way.descending ? -1 : packs;
-    const auto walk_row = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
+    const auto run_row = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
         const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
         if (prefetches) prefetch<lane>(r, at, way.prefetch);
-        walk_pack<Assume>(r, at, i, slots, composed, multiply);
+        run_pack<Assume>(r, at, i, slots, composed, multiply);
       }
     };
     // Each case has its own loop, because prefetches and calls take registers and instructions from
     // the others.
     if (lacks_lanes(where))
       for (std::int64_t row = 0; row < rows; ++row) {
-        if (way.descending) walk_rest(given, where, row, slots, composed, way);
-        walk_row(row, way.prefetch > 0);
-        if (!way.descending) walk_rest(given, where, row, slots, composed, way);
+        if (way.descending) run_rest(given, where, row, slots, composed, way);
+        run_row(row, way.prefetch > 0);
+        if (!way.descending) run_rest(given, where, row, slots, composed, way);
       }
     else if (way.prefetch > 0)
-      for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
+      for (std::int64_t row = 0; row < rows; ++row) run_row(row, std::true_type{});
     else
-      for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
+      for (std::int64_t row = 0; row < rows; ++row) run_row(row, std::false_type{});
   }
   // Processes one step of pack i.
   template <assume Assume, class Composed>
-  static SCANREC_INLINE void walk_pack(const R& r, place_if<Assume> at, std::int64_t i, slot* slots,
-                                       Composed composed, const multiplying& multiply) {
+  static SCANREC_INLINE void run_pack(const R& r, place_if<Assume> at, std::int64_t i, slot* slots,
+                                      Composed composed, const multiplying& multiply) {
     typename R::template sums<lane> sums{};
     if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
     lane before = slots[i].state;
@@ -304,34 +304,34 @@ struct kernels_by_channel
   // Processes the channels past the last whole pack, right after the rest of their row. In a second
   // pass memory would be idle meanwhile: rows of 250 channels took 1.4 times as long.
   template <class Composed>
-  [[gnu::noinline]] static void walk_rest(const R& r, const block& where, std::int64_t row,
-                                          slot* slots, Composed composed, course way) {
+  [[gnu::noinline]] static void run_rest(const R& r, const block& where, std::int64_t row,
+                                         slot* slots, Composed composed, course way) {
     const std::int64_t i = where.channels / lanes, c = i * lanes;
     const place_if<assume::inside> at{where.begin + row, where.channel + c, row, c,
                                       loops::count_of(where, c)};
     if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
-    walk_pack<assume::inside>(r, at, i, slots, composed, multiplying(r));
+    run_pack<assume::inside>(r, at, i, slots, composed, multiplying(r));
   }
   template <assume Assume, int Abreast, class Composed>
-  [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
-                                           Composed composed, course way) {
+  [[gnu::noinline]] static void run_packs(const R& given, block where, slot* slots,
+                                          Composed composed, course way) {
     const R r = given;
     multiplying multiply(r);
-    const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
-                               SCANREC_LAMBDA {
-                                 if (Assume <= assume::all_lanes && way.prefetch > 0)
-                                   prefetch<Lane>(r, at, way.prefetch);
-                                 auto read = r.template load<Lane>(at);
-                                 Lane after = r.next(at, read, state);
-                                 if constexpr (composes<Composed>)
-                                   own.compose(r.map(at, read), multiply.first);
-                                 r.finish(at, read, state, after, sums);
-                                 return after;
-                               };
+    const auto run_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
+                              SCANREC_LAMBDA {
+                                if (Assume <= assume::all_lanes && way.prefetch > 0)
+                                  prefetch<Lane>(r, at, way.prefetch);
+                                auto read = r.template load<Lane>(at);
+                                Lane after = r.next(at, read, state);
+                                if constexpr (composes<Composed>)
+                                  own.compose(r.map(at, read), multiply.first);
+                                r.finish(at, read, state, after, sums);
+                                return after;
+                              };
     if (where.begin == where.end) return;
     if constexpr (composes<Composed>) {
       struct both {
-        slot walked;
+        slot current;
         reduction own;
       };
       loops::template sweep<Assume, 1>(
@@ -340,10 +340,10 @@ struct kernels_by_channel
             return both{loops::template take_slots<1>(r, slots + i), composed[i]};
           },
           [&](auto at, both& s) SCANREC_LAMBDA {
-            s.walked.state = walk_step(at, s.walked.state, s.walked.sums, s.own);
+            s.current.state = run_step(at, s.current.state, s.current.sums, s.own);
           },
           [&](std::int64_t i, const both& s) SCANREC_LAMBDA {
-            loops::give_slots(r, s.walked, slots + i);
+            loops::give_slots(r, s.current, slots + i);
             composed[i] = s.own;
           });
     } else if constexpr (Assume == assume::plain) {
@@ -354,7 +354,7 @@ struct kernels_by_channel
               SCANREC_LAMBDA { return loops::template states_of<packs.value>(slots + i); },
           [&]<class Lane>(auto at, Lane& state) SCANREC_LAMBDA {
             typename R::template sums<Lane> none{};
-            state = walk_step(at, state, none, none);
+            state = run_step(at, state, none, none);
           },
           [=](std::int64_t i, auto state) SCANREC_LAMBDA { loops::put_states(slots + i, state); });
     } else {
@@ -362,8 +362,7 @@ struct kernels_by_channel
           where, way,
           [&](std::int64_t i, auto packs)
               SCANREC_LAMBDA { return loops::template take_slots<packs.value>(r, slots + i); },
-          [&](auto at, auto& s)
-              SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums, s.sums); },
+          [&](auto at, auto& s) SCANREC_LAMBDA { s.state = run_step(at, s.state, s.sums, s.sums); },
           [&](std::int64_t i, const auto& s)
               SCANREC_LAMBDA { loops::give_slots(r, s, slots + i); });
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walking tiles one sequence to a lane, for states that are not made of SIMD lanes: small vectors,
+// Runs tiles one sequence to a lane, for states that are not made of SIMD lanes: small vectors,
 // and the elements of any operator.
 #pragma once
 
@@ -48,7 +48,7 @@ struct kernels_by_element : element_maps<R> {
       r.drain(place{where.begin, where.channel + c}, slots[c].sums);
   }
 
-  /// Steps that are composed before they are added to the map of all; also those that are walked
+  /// Steps that are composed before they are added to the map of all; also those that are processed
   /// before they are reduced, where a tile is read once.
   static constexpr std::int64_t few_steps = 256;
   /// The same where rows have several channels, which are taken one after the other.
@@ -57,13 +57,13 @@ struct kernels_by_element : element_maps<R> {
   static void clear(const block&, reduction*) {}  // the first step's map begins it
 
   /// Composes the maps of the block's steps, of which there is one at least.
-  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
+  static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_few(where, where.begin, plan,
             [&](const block& few) { add_few(r, few, few.begin == where.begin, reductions); });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const walk_plan&) {
+  /// processes the block from the states in `slots`, writing every output once.
+  static void run(const R& r, const block& where, slot* slots, const step_plan&) {
     const auto take = [](const R& here, place at, slot& s) SCANREC_LAMBDA {
       s.state = take_step(here, at, here.template load<lane>(at), s.state, s.sums);
     };
@@ -82,17 +82,17 @@ struct kernels_by_element : element_maps<R> {
 
   /// Both, a few steps at a time, for the next steps of a tile that begins at `tile`. Same bits as
   /// one after the other.
-  static void walk_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
-                              reduction* reductions, const walk_plan& plan) {
+  static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
+                             reduction* reductions, const step_plan& plan) {
     for_few(where, tile, plan, [&](const block& few) {
       add_few(r, few, few.begin == tile, reductions);
-      walk(r, few, slots, plan);
+      run(r, few, slots, plan);
     });
   }
 
  private:
   template <class F>
-  static void for_few(const block& where, std::int64_t tile, const walk_plan& plan, F f) {
+  static void for_few(const block& where, std::int64_t tile, const step_plan& plan, F f) {
     const std::int64_t steps = plan.shape.channel == 1 ? few_steps : few_rows;
     for (block few = where; few.begin < where.end; few.begin = few.end) {
       few.end = std::min(few.begin + steps - (few.begin - tile) % steps, where.end);

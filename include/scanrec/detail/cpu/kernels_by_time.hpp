@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walking tiles with lanes along time: consecutive steps in one pack, scanned in registers.
+// Runs tiles with lanes along time: consecutive steps in one pack, scanned in registers.
 //
 // Packs are a few vectors long. Neighbouring steps are composed until one vector is left, which is
 // scanned in log2(lanes) doubling shifts and acts on the carried state; the states in between
@@ -68,7 +68,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
   }
   /// Composes the maps of the block's steps after those in `reductions`.
-  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
+  static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, false,
                            [&](const R& piece, const block& b) {
                              map& all = reductions[b.channel - where.channel].all;
@@ -76,9 +76,9 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
                            });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once. Sums of more than
+  /// processes the block from the states in `slots`, writing every output once. Sums of more than
   /// `drain_steps` are drained on the way.
-  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
+  static void run(const R& r, const block& where, slot* slots, const step_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
     const bool drains = where.end - where.begin > drain_steps && sums_run(r);
     for_time_pieces<lanes>(
@@ -88,12 +88,12 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
           carry state = simd::to_wide<carry>(own.state);
           no_maps none;
           if (plain) {
-            walk_plain(piece, b, state, own, none, plan);
+            run_plain(piece, b, state, own, none, plan);
           } else {
             for (std::int64_t t = b.begin, end; t < b.end; t = end) {
               const std::int64_t next_drain = t + drain_steps - (t - where.begin) % drain_steps;
               end = drains ? std::min(next_drain, b.end) : b.end;
-              walk_packs<assume::nothing>(piece, b, {t, end}, state, own, none, plan);
+              run_packs<assume::nothing>(piece, b, {t, end}, state, own, none, plan);
               if (drains && end == next_drain && end < where.end) drain_one(r, where, i, own);
             }
           }
@@ -103,18 +103,18 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
 
   /// Both, so that memory is read once where nothing is in the way, for all steps of a tile. Same
   /// bits as one after the other.
-  static void walk_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
-                              reduction* reductions, const walk_plan& plan) {
+  static void run_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
+                             reduction* reductions, const step_plan& plan) {
     if (assumption(r, plan.lanes) != assume::plain || overwrites_factors(r)) {
       reduce(r, where, reductions, plan);
-      return walk(r, where, slots, plan);
+      return run(r, where, slots, plan);
     }
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, true,
                            [&](const R& piece, const block& b) {
                              const std::int64_t i = b.channel - where.channel;
                              carry state = simd::to_wide<carry>(slots[i].state);
                              maps_of_packs maps;
-                             walk_plain(piece, b, state, slots[i], maps, plan);
+                             run_plain(piece, b, state, slots[i], maps, plan);
                              maps = filled_up(piece, maps);
                              reductions[i].all = combine(reductions[i].all, maps.all);
                              slots[i].state = simd::from_wide<scalar>(state);
@@ -209,25 +209,25 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   struct range {
     std::int64_t begin, end;
   };
-  // Walks a piece where nothing is in the way, but for the pack whose neighbour lies outside the
-  // sequence.
+  // processes a piece where nothing is in the way, but for the pack whose neighbour lies outside
+  // the sequence.
   template <class Maps>
-  static void walk_plain(const R& piece, const block& b, carry& state, slot& own, Maps& maps,
-                         const walk_plan& plan) {
+  static void run_plain(const R& piece, const block& b, carry& state, slot& own, Maps& maps,
+                        const step_plan& plan) {
     const std::int64_t last_pack = b.begin + (b.end - b.begin - 1) / lanes * lanes;
     const std::int64_t first =
         halo_of<R> < 0 && b.begin == 0 ? std::min(b.begin + lanes, b.end) : b.begin;
     const std::int64_t last = halo_of<R> > 0 && b.end == plan.shape.time ? last_pack : b.end;
     if constexpr (halo_of<R> < 0)
-      walk_packs<assume::nothing>(piece, b, {b.begin, first}, state, own, maps, plan);
-    walk_packs<assume::plain>(piece, b, {first, last}, state, own, maps, plan);
+      run_packs<assume::nothing>(piece, b, {b.begin, first}, state, own, maps, plan);
+    run_packs<assume::plain>(piece, b, {first, last}, state, own, maps, plan);
     if constexpr (halo_of < R >> 0)
-      walk_packs<assume::nothing>(piece, b, {last, b.end}, state, own, maps, plan);
+      run_packs<assume::nothing>(piece, b, {last, b.end}, state, own, maps, plan);
   }
   // Adds the maps to `composed`, unless these are no_maps.
   template <assume Assume, class Maps>
-  [[gnu::noinline]] static void walk_packs(R r, block where, range steps, carry& carried, slot& own,
-                                           Maps& composed, const walk_plan& plan) {
+  [[gnu::noinline]] static void run_packs(R r, block where, range steps, carry& carried, slot& own,
+                                          Maps& composed, const step_plan& plan) {
     carry state = carried;
     auto sums = own.sums;
     Maps maps = composed;
@@ -235,9 +235,9 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     R there = r;
     bind_row(there, plan.ahead.group, plan.ahead.batch);
     there = standing_at(there, plan.ahead.time, plan.ahead.channel);
-    const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
+    const auto run_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       scalar x = simd::from_wide<scalar>(state);
-      state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
+      state = simd::to_wide<carry>(run_steps(r, where, first, last, x));
     };
     sweep<Assume>(
         r, where, steps, plan.lanes.reversed,
@@ -254,7 +254,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
             r.finish(at, read, states.before, states.after, sums);
             state = states.last;
           } else {
-            walk_range(at.time, at.time + lanes);
+            run_range(at.time, at.time + lanes);
           }
         },
         [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
@@ -262,7 +262,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
             maps = filled_up(r, maps);
             maps.all = combine(maps.all, reduce_steps(r, where, first, last));
           }
-          walk_range(first, last);
+          run_range(first, last);
         });
     carried = state;
     own.sums = sums;
@@ -287,8 +287,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   }
 
   // The plain loop over steps [first, last) of the block where `r` stands.
-  [[gnu::noinline]] static scalar walk_steps(R r, block where, std::int64_t first,
-                                             std::int64_t last, scalar x) {
+  [[gnu::noinline]] static scalar run_steps(R r, block where, std::int64_t first, std::int64_t last,
+                                            scalar x) {
     typename R::template sums<scalar> sums{};
     for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row) {
       auto read = r.template load<scalar>(at);

@@ -184,18 +184,18 @@ class materialised_call {
     });
   }
 
-  // Walks a stretch of the recurrence that another one asks for the states of.
+  // processes a stretch of the recurrence that another one asks for the states of.
   template <class Forward>
-  void rewalk(const Forward& r, const block& where, const materialised_plan& plan,
-              std::byte* memory) const {
-    walk_plan way;
+  void rerun(const Forward& r, const block& where, const materialised_plan& plan,
+             std::byte* memory) const {
+    step_plan way;
     way.lanes = plan.lanes;
     way.shape = shape_;
     way.steps_per_carry = tile_policy::steps_in_cache;
     if constexpr (Columns::along_time)
-      walk_alone<kernels_by_time>(r, where, way.turned(), memory);
+      run_alone<kernels_by_time>(r, where, way.turned(), memory);
     else
-      walk_alone<kernels_by_channel>(r, where, way.turned(), memory);
+      run_alone<kernels_by_channel>(r, where, way.turned(), memory);
   }
 
   // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
@@ -215,7 +215,7 @@ class materialised_call {
         with_states(
             r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
             [&](const auto& forward, const block& stretch, std::byte* memory) {
-              rewalk(forward, stretch, u.plan, memory);
+              rerun(forward, stretch, u.plan, memory);
             },
             [&](const auto& here, const block& part) {
               Columns::finish(here, part, u.plan, T, from);

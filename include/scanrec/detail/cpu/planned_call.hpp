@@ -107,7 +107,7 @@ class planned_call {
   [[nodiscard]] const tile_plan& plan() const { return plan_; }
 
  private:
-  // One row that one worker walks from the first step to the last, without sums.
+  // One row that one worker processes from the first step to the last, without sums.
   static bool takes_no_driver(const tile_plan& plan) {
     return plan.units == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
            plan.shape.group * plan.shape.batch == 1 && !plan.rows_together &&
@@ -116,12 +116,12 @@ class planned_call {
                         [](const sum_plan& sum) { return sum.active; });
   }
   void run_whole() {
-    using walker = kernels_by_channel<R>;
-    auto* const slots = reinterpret_cast<typename walker::slot*>(scratch_);
+    using kernel = kernels_by_channel<R>;
+    auto* const slots = reinterpret_cast<typename kernel::slot*>(scratch_);
     const block all{0, plan_.shape.time, 0, plan_.shape.channel};
-    walker::begin(recurrence_, all, slots);
-    walker::walk(recurrence_, all, slots, plan_);
-    walker::end(recurrence_, all, slots);
+    kernel::begin(recurrence_, all, slots);
+    kernel::run(recurrence_, all, slots, plan_);
+    kernel::end(recurrence_, all, slots);
   }
 
   void take_scratch(const std::span<std::byte>& given) {

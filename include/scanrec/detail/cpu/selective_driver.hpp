@@ -119,13 +119,13 @@ class selective_vjp_run {
                                      .group = p.channels};
       before_.checkpoints.data =
           memory.take<V>(clipped_product(p.batch, before_.checkpoints.strides.batch));
-      walk_.emplace(before_, plan_, memory);
+      checkpoints_run_.emplace(before_, plan_, memory);
     }
   }
 
   void operator()(const executor& on) {
-    if (walk_.has_value()) {
-      (*walk_)(on);
+    if (checkpoints_run_.has_value()) {
+      (*checkpoints_run_)(on);
       p_.checkpoints = before_.checkpoints;
     }
     for (double* const totals : {rates_, b_, c_})
@@ -241,8 +241,8 @@ class selective_vjp_run {
   selective_counter* turns_;  // (group, stretch)
   double* intervals_;         // (group, step)
   double *rates_, *b_, *c_, *skip_, *bias_;
-  selective_problem<V> before_;  // the walk that finds the checkpoints
-  std::optional<selective_forward_run<V, W>> walk_;
+  selective_problem<V> before_;  // the pass that finds the checkpoints
+  std::optional<selective_forward_run<V, W>> checkpoints_run_;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -37,9 +37,9 @@ class selective_forward : selective_tile<V, W> {
       const bool out = p.out.present();
       this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
         if (out)
-          walk_states<together.value, which.value, true>(rows, this->rates_, n, states);
+          run_states<together.value, which.value, true>(rows, this->rates_, n, states);
         else
-          walk_states<together.value, which.value, false>(rows, this->rates_, n, states);
+          run_states<together.value, which.value, false>(rows, this->rates_, n, states);
       });
       if (out) put_out(t, steps);
     }

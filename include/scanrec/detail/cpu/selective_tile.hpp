@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cpu/selective_walk.hpp>
+#include <scanrec/detail/cpu/selective_steps.hpp>
 #include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/detail/simd/softplus.hpp>

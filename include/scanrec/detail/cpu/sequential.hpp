@@ -21,8 +21,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Steps [begin, end) of the sequence where `r` stands, from state x on.
 template <class R, class State>
-State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
-                    auto& running) {
+State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
+                   auto& running) {
   using lane = simd::lane_t<typename R::value, 1>;
   recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
@@ -55,9 +55,9 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
     for (std::int64_t b = 0; b < p.shape.batch; ++b) {
       const R row = bound(recurrence, g, b);
       for (std::int64_t c = 0; c < p.shape.channel; ++c) {
-        const auto walk = [c](const auto& r, std::int64_t begin, std::int64_t end, auto x,
-                              auto& running) {
-          return walk_steps_of(standing_at(r, 0, c), begin, end, c, x, running);
+        const auto run = [c](const auto& r, std::int64_t begin, std::int64_t end, auto x,
+                             auto& running) {
+          return run_steps_of(standing_at(r, 0, c), begin, end, c, x, running);
         };
         auto x = row.template begin<lane>(place{0, c});
         typename R::template sums<lane> running{};
@@ -65,11 +65,11 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
             row, {0, p.shape.time, c, 1}, room, restored,
             [&](const auto& forward, const block& part, std::byte*) {
               typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
-              walk(forward, part.begin, part.end,
-                   forward.template begin<lane>(place{part.begin, c}), none);
+              run(forward, part.begin, part.end, forward.template begin<lane>(place{part.begin, c}),
+                  none);
             },
             [&](const auto& r, const block& part) {
-              x = walk(r, part.begin, part.end, x, running);
+              x = run(r, part.begin, part.end, x, running);
             });
         const place end{p.shape.time, c};
         const R r = standing_at(row, 0, c);

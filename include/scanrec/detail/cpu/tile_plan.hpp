@@ -52,27 +52,27 @@ struct scratch_layout {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// How steps are walked.
-struct walk_plan {
+/// How steps are processed.
+struct step_plan {
   detail::lane_layout lanes{};       ///< how lanes lie in the arrays
   extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
-  std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
+  std::int64_t steps_per_carry = 1;  ///< steps processed per load of the carried state
   recurrence::lookahead ahead{};     ///< where lines are prefetched; zeros: left to hardware
   bool descending = false;           // most bytes are read towards lower addresses
 
   /// The same steps the other way, from memory to cache.
-  [[nodiscard]] walk_plan turned() const {
-    walk_plan back = *this;
+  [[nodiscard]] step_plan turned() const {
+    step_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = ahead.time >= memory::checkpoint_interval;  // brought by the walk before
+    const bool there = ahead.time >= memory::checkpoint_interval;  // brought by the pass before
     if (lanes.along == recurrence::lane_axis::time || there) back.ahead = {};
     return back;
   }
 };
 
 /// What the tiled backend will do with a problem; describe() returns it.
-struct tile_plan : walk_plan {
+struct tile_plan : step_plan {
   bool time_split = false;      ///< time is cut into tiles, with a carry from one to the next
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
@@ -80,7 +80,7 @@ struct tile_plan : walk_plan {
   std::int64_t strips = 0;
   std::int64_t group_span = 1;  ///< groups and batch rows per unit
   std::int64_t batch_span = 1;
-  std::int64_t units = 0;  ///< pieces whose time is walked in order
+  std::int64_t units = 0;  ///< pieces whose time is processed in order
   std::int64_t tasks = 0;  ///< what workers claim: units, or tiles of units
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
@@ -90,7 +90,7 @@ struct tile_plan : walk_plan {
   bool hands_on = false;       // units hand on carries and sums from tile to tile
   bool units_whole = false;    // a worker takes all tiles of a unit, one after the other
   bool in_blocks = false;      // no task waits for another: each worker begins with its share
-  bool rows_together = false;  // all rows of a unit walk a tile before the next tile
+  bool rows_together = false;  // all rows of a unit process a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
@@ -98,7 +98,7 @@ struct tile_plan : walk_plan {
   detail::recompute_scratch restored{};  // per worker, for states that are recomputed
   detail::scratch_layout scratch{};
 
-  /// Units that are walked at the same time: all, or one per worker.
+  /// Units that are processed at the same time: all, or one per worker.
   [[nodiscard]] std::int64_t open_units() const { return units_whole ? threads : units; }
 };
 
@@ -206,7 +206,7 @@ inline std::string to_string(const tile_plan& plan) {
   text all("shape       ", plan.shape);
   append(all, plan.lanes.along == recurrence::lane_axis::time
                   ? "\nlanes       consecutive steps (log-step scan in registers)"
-                  : "\nlanes       channels (time walked in order)");
+                  : "\nlanes       channels (time processed in order)");
   append(all, plan.time_split
                   ? text("\ntime        split into ", plan.tiles, " tiles of ", plan.tile_steps)
                   : text("\ntime        whole, ", plan.shape.time));

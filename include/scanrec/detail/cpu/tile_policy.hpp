@@ -11,7 +11,7 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// The numbers behind the defaults; docs/tuning.md has the measurements that set them.
 struct tile_policy {
-  /// Bytes read per tile when time is split: what reduce reads, walk finds in L2.
+  /// Bytes read per tile when time is split: what reduce reads, process finds in L2.
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 128;
@@ -51,7 +51,7 @@ struct tile_policy {
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
-  /// How far ahead a descending walk with lanes along time prefetches, in packs.
+  /// How far ahead a descending process with lanes along time prefetches, in packs.
   static constexpr std::int64_t prefetch_packs = 8;
   /// The same with lanes along channels where rows lie apart, as those of a packed buffer, or a
   /// strip is a piece of rows: bytes of one array.

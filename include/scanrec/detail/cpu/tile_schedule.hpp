@@ -2,10 +2,10 @@
 // The driver of the tiled backend: runs the units and tiles of a plan in order, for any recurrence.
 //
 // Work is cut into units (a strip of channels of some batch rows). Where there are enough units
-// each walks its time in order. Where there are few, time is split. A tile is reduced to one map
-// when it is first read. The carry folds through the maps from left to right in tile order. The
-// tile is then walked while it is still in L2, so that memory sees every array once. A worker that
-// knows the carry does both in one pass, with the same bits. Units that wait for no other are
+// each processes its time in order. Where there are few, time is split. A tile is reduced to one
+// map when it is first read. The carry folds through the maps from left to right in tile order. The
+// tile is then processed while it is still in L2, so that memory sees every array once. A worker
+// that knows the carry does both in one pass, with the same bits. Units that wait for no other are
 // shared out in blocks; all else is claimed in order from one counter, and sums over broadcast axes
 // are added up in the same order.
 #pragma once
@@ -80,7 +80,7 @@ class tile_schedule {
     std::int64_t task;
     std::int64_t unit;
     std::int64_t open;  // index among the units at work, which keep carries and sums
-    walk_plan walk;
+    step_plan run;
     sum_place* sums = nullptr;  // of each output, if any is a sum
   };
 
@@ -95,13 +95,13 @@ class tile_schedule {
     std::optional<sum_places> sums;
     if (any_sums_) j.sums = sums.emplace().data();
     if (!plan_.units_whole)
-      walk_tile(j, task / plan_.units, &next);
+      run_tile(j, task / plan_.units, &next);
     else if (plan_.hands_on)
-      walk_tiles(j);
+      run_tiles(j);
     else if (plan_.rows_together)
-      walk_unit(j);
+      run_unit(j);
     else
-      walk_rows(j);
+      run_rows(j);
     if (plan_.streaming) simd::stream_fence();
   }
 
@@ -114,7 +114,7 @@ class tile_schedule {
   // hardware prefetchers go on from one sequence to the next.
   bool falls() const { return plan_.units_whole && plan_.lanes.reversed && !in_turns_; }
 
-  // From one tile to another: the walk of one, which finds it in cache, prefetches the other.
+  // From one tile to another: the pass of one, which finds it in cache, prefetches the other.
   recurrence::lookahead from_to(std::int64_t task, std::int64_t other) const {
     const extents by =
         difference(unit_box(plan_, unit_of(other)).begin, unit_box(plan_, unit_of(task)).begin);
@@ -123,21 +123,21 @@ class tile_schedule {
   }
 
   // The rows of a unit one after the other.
-  void walk_rows(job& j) {
+  void run_rows(job& j) {
     const region box = j.box;
     clear_sums(j, false);
     for (std::int64_t g = box.begin.group; g < box.end.group; ++g)
       for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
         j.box.begin.group = g, j.box.end.group = g + 1;
         j.box.begin.batch = b, j.box.end.batch = b + 1;
-        walk_unit(j);
+        run_unit(j);
       }
     j.box = box;
     finish_sums(j, scope::unit);
   }
 
   // Time in order, from the first step to the last, for all rows of the box.
-  void walk_unit(job& j) {
+  void run_unit(job& j) {
     clear_sums(j, true);
     bind_sums(j);
     std::byte* const slots = memory_ + j.worker;
@@ -151,7 +151,7 @@ class tile_schedule {
       j.box.end.time = std::min(t + plan_.tile_steps, steps);
       if (plan_.rows_together) bind_sums(j);
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
-        kernels_.walk(row, slots + i * row_bytes);
+        kernels_.run(row, slots + i * row_bytes);
       });
       finish_sums(j, scope::tile);
     }
@@ -164,14 +164,14 @@ class tile_schedule {
   }
 
   // All tiles of a unit.
-  void walk_tiles(job& j) {
+  void run_tiles(job& j) {
     ready_[j.open].store(0, std::memory_order_relaxed);
     ready_[plan_.open_units() + j.open].store(0, std::memory_order_relaxed);
-    for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile, nullptr);
+    for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) run_tile(j, tile, nullptr);
   }
-  // One tile of a unit: reduce, take the carry, hand it on, walk. Where the carry is known, reduce
-  // and walk may be one; and where time is not split it is the walked state.
-  void walk_tile(job& j, std::int64_t tile, std::int64_t* next) {
+  // One tile of a unit: reduce, take the carry, hand it on, process. Where the carry is known,
+  // reduce and process may be one; and where time is not split it is the processed state.
+  void run_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
     clear_sums(j, true);
@@ -188,7 +188,7 @@ class tile_schedule {
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
     // If threads share the tiles of a unit, its first tile is reduced first even though its carry
-    // is known: the next tiles then wait for the reduction, not for the walk.
+    // is known: the next tiles then wait for the reduction, not for the pass.
     const bool awaited = tile == 0 && next != nullptr && plan_.units < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
@@ -207,26 +207,26 @@ class tile_schedule {
     }
     if (at_once)
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
-        kernels_.walk_and_reduce(row, slots + i * slot_row, reductions + i * reduction_row);
+        kernels_.run_and_reduce(row, slots + i * slot_row, reductions + i * reduction_row);
       });
     const auto hand_on = [&] { ready.store(tile + 1, std::memory_order_release); };
     const bool composed =
         composes && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries);
     if (composed) hand_on();
-    // Along time the walk is bound by shuffles, and finds its tile in the cache: the next tile of
+    // Along time the pass is bound by shuffles, and finds its tile in the cache: the next tile of
     // this worker may come from memory meanwhile.
     if (next && composes && !at_once && plan_.streaming &&
         plan_.lanes.along == recurrence::lane_axis::time) {
       *next = tasks_.claim_early(plan_.threads);
-      j.walk.ahead = *next < 0 ? recurrence::lookahead{} : from_to(j.task, *next);
+      j.run.ahead = *next < 0 ? recurrence::lookahead{} : from_to(j.task, *next);
     }
     for_rows(j, [&](const tile_row& row, std::int64_t i) {
-      if (!at_once) kernels_.walk(row, slots + i * slot_row);
+      if (!at_once) kernels_.run(row, slots + i * slot_row);
       if (is_last) kernels_.end(row, slots + i * slot_row);
     });
     if (!is_last && !composed) {
       if (composes)
-        kernels_.advance_walked(in_use, reductions, slots, carries);
+        kernels_.advance_from_state(in_use, reductions, slots, carries);
       else
         kernels_.store_carries(in_use, slots, carries);
       hand_on();
@@ -296,7 +296,7 @@ class tile_schedule {
     kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                            sum.total_strides);
   }
-  // The same where several workers may walk the tiles of a unit: its sums add up in their order.
+  // The same where several workers may process the tiles of a unit: its sums add up in their order.
   void finish_unit_sums(const job& j, std::int64_t tile) {
     std::atomic<std::int64_t>& added = ready_[plan_.open_units() + j.open];
     tasks_.await(added, tile, j.task);
@@ -330,7 +330,7 @@ class tile_schedule {
   template <class F>
   void for_rows(const job& j, F f) const {
     tile_row row{recurrence_,
-                 j.walk,
+                 j.run,
                  plan_.restored,
                  j.sums,
                  0,

@@ -22,7 +22,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 const kernel_table& kernel_table_for(const tile_plan& plan) {
   if constexpr (R::one_by_one) {
-    if constexpr ((walked_lanes_of<R>) > 1)
+    if constexpr ((run_lanes_of<R>) > 1)
       if (!plan.lanes.single) return kernel_table_of<R, kernels_by_channel>::table;
     return kernel_table_of<R, kernels_by_element>::table;
   } else {

@@ -41,7 +41,7 @@ inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
   if (p.shape.time <= few_steps ||
       bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > most_shared_bytes)
     return true;
-  // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
+  // Threads that pass along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.
   constexpr std::int64_t staged_element = 16;
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {

@@ -122,7 +122,7 @@ struct apply_chunks : panel_steps<R> {
                [&](const R& row, const R& here, const panel_place& at) {
                  carry_in(row, at);
                  if (cutting.sharing == shared_factor::nowhere)
-                   walk_columns(here, at);
+                   run_columns(here, at);
                  else
                    multiply_panel(here, at);
                  device::synchronise_block();
@@ -178,10 +178,10 @@ struct apply_chunks : panel_steps<R> {
     }
     device::synchronise_block();
     bool nonfinite = false;
-    if (matrix::template apply<Precision>(nonfinite)) walk_nonfinite(here, at, nonfinite);
+    if (matrix::template apply<Precision>(nonfinite)) run_nonfinite(here, at, nonfinite);
   }
   // States from the maps of blocks of steps, which are composed from left to right.
-  SCANREC_DEVICE void walk_columns(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void run_columns(const R& here, const panel_place& at) const {
     const block_map own = base::compose_block(here, at);
     base::store_block(own);
     device::synchronise_block();
@@ -204,13 +204,13 @@ struct apply_chunks : panel_steps<R> {
       state = step_from(here, base::site(at, r, column), state);
       matrix::store(r, column, state);
     }
-    if (any_nonfinite) walk_nonfinite(here, at, nonfinite);
+    if (any_nonfinite) run_nonfinite(here, at, nonfinite);
   }
   SCANREC_DEVICE static scalar step_from(const R& here, const place& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
   // Columns in which something is not finite, step after step by the first of their threads.
-  SCANREC_DEVICE void walk_nonfinite(const R& here, const panel_place& at, bool nonfinite) const {
+  SCANREC_DEVICE void run_nonfinite(const R& here, const panel_place& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
     device::synchronise_block();

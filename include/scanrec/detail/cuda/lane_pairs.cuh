@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/sizes.hpp>
 #include <scanrec/detail/recurrence/steps.hpp>
@@ -68,7 +68,7 @@ inline bool takes_pairs(const problem& p, const lane_plan& plan) {
 
 /// A thread takes a pair of sequences, with later steps on their way to its registers.
 template <class R>
-struct walk_pairs {
+struct run_pairs {
   static constexpr int threads = lane_threads;
   static constexpr array_counts arrays = count_16_bit_arrays<R>();
   static constexpr int blocks_together = arrays.reads + arrays.writes > 5 ? 2 : 3;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A ring in shared memory, through which the steps of a warp's lanes arrive: while one stage of
-// steps is walked, the next ones are on their way. A few lanes keep as much memory busy with it as
-// many do with their registers.
+// steps is processed, the next ones are on their way. A few lanes keep as much memory busy with it
+// as many do with their registers.
 //
 // The warp copies rows of its lanes as they lie in memory, 16 bytes at a time where rows are
 // aligned to that, else element by element. What cannot be copied ahead (elements of 2 bytes that
@@ -44,7 +44,7 @@ inline arrival arrival_of(const void* data, const scanrec::strides& strides,
 
 /// A ring for a problem: how many steps a stage has, of all arrays that arrive through it.
 struct ring_plan {
-  static constexpr int stages = 4;  // one is walked, the others are on their way
+  static constexpr int stages = 4;  // one is processed, the others are on their way
   int steps = 0;                    // of a stage; 0: no ring
   std::int64_t stage_bytes = 0;
   std::int64_t sum_row_bytes = 0;  // of a step: the terms of all sums that the warp forms

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that are sums, as threads that walk lanes form them: each has places of its own in the
+// Gradients that are sums, as threads that pass lanes form them: each has places of its own in the
 // workspace (lane_plan.cuh), and what every lane has left there is added up by a second kernel,
 // which leaves zeros. So do threads with places per step. The order depends on the shape alone.
 #pragma once

@@ -7,11 +7,11 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/lane_pairs.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_ring.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/recompute.hpp>
@@ -44,7 +44,7 @@ namespace detail {
 
 /// Many lanes: every thread keeps the steps that follow in registers.
 template <class R, recurrence::assume Assume>
-struct walk_lanes {
+struct run_lanes {
   static constexpr int threads = lane_threads;
   // Adjoints of cells hold many addresses, large elements many numbers.
   static constexpr int blocks_together =
@@ -55,7 +55,7 @@ struct walk_lanes {
   static constexpr memory_space space = R::computes_much || steps_on_their_way<R, Assume>() > 32
                                             ? memory_space::any
                                             : memory_space::global;
-  using walk = lane_walk<R, Assume, space>;
+  using loop = lane_loop<R, Assume, space>;
 
   R recurrence;
   operator_copy<R> copied_operator;
@@ -81,9 +81,9 @@ struct walk_lanes {
 
  private:
   SCANREC_DEVICE void take_lane(const R& row, std::int64_t c, std::int64_t thread) const {
-    const walk own{steps, c};
-    typename walk::lane x = own.begin(row);
-    typename walk::running_sums running{};
+    const loop own{steps, c};
+    typename loop::lane x = own.begin(row);
+    typename loop::running_sums running{};
     scanrec::detail::recompute_scratch room;
     room.row = lanes.threads;
     scanrec::detail::with_states(
@@ -100,11 +100,11 @@ struct walk_lanes {
 
 /// Fewer lanes: a warp keeps the steps that follow in a ring.
 template <class R, recurrence::assume Assume>
-struct walk_ring {
+struct run_ring {
   static constexpr int threads = device::warp_size;
   static constexpr int blocks_together = 8;
   static constexpr bool synchronises = true;
-  using walk = lane_walk<R, Assume>;
+  using loop = lane_loop<R, Assume>;
 
   R recurrence;
   operator_copy<R> copied_operator;
@@ -121,9 +121,9 @@ struct walk_ring {
     };
     const int lane = device::thread_index();
     const bool there = lane < strip.lanes;
-    const walk own{steps, strip.first_lane + lane};
-    typename walk::lane x{};
-    typename walk::running_sums running{};
+    const loop own{steps, strip.first_lane + lane};
+    typename loop::lane x{};
+    typename loop::running_sums running{};
     if (there) x = own.begin(row());
     // Shared memory answers soon: few steps are loaded together.
     constexpr bool sums = scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain;
@@ -171,7 +171,7 @@ void run_planned(const lanes& on, const detail::lanes_plan& plan, R r, const pro
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
     if constexpr (!scanrec::detail::recomputes<R>)
       if (plan.ring.steps > 0) {
-        using kernel = detail::walk_ring<R, Assume>;
+        using kernel = detail::run_ring<R, Assume>;
         return detail::launch(kernel{r, detail::operator_copy<R>(r), plan.sums.lanes.all,
                                      p.shape.time, detail::lane_ring<R>(r, p, plan.ring)},
                               detail::lane_strip::count(plan.sums.lanes.all), on.stream,
@@ -179,9 +179,9 @@ void run_planned(const lanes& on, const detail::lanes_plan& plan, R r, const pro
       }
     if constexpr (Assume == recurrence::assume::plain && detail::count_16_bit_arrays<R>().reads > 0)
       if (plan.pairs.threads > 0)
-        return detail::launch(detail::walk_pairs<R>{r, plan.pairs, p.shape.time},
+        return detail::launch(detail::run_pairs<R>{r, plan.pairs, p.shape.time},
                               detail::blocks_of(plan.pairs), on.stream);
-    using kernel = detail::walk_lanes<R, Assume>;
+    using kernel = detail::run_lanes<R, Assume>;
     detail::launch(kernel{r, detail::operator_copy<R>(r), plan.sums.lanes, p.shape.time,
                           static_cast<std::byte*>(on.workspace.data) + plan.first_recomputed},
                    detail::blocks_of(plan.sums.lanes), on.stream);

@@ -6,11 +6,11 @@
 #include <cstddef>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/run_tiles.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
-#include <scanrec/detail/cuda/walk_tiles.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 
@@ -56,7 +56,7 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
   auto* const turns =
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
   const auto queue = [&]<recurrence::assume Assume, detail::tile_order Order>() {
-    using kernel = detail::walk_tiles<R, Assume, Order>;
+    using kernel = detail::run_tiles<R, Assume, Order>;
     constexpr bool by_ticket = Order == detail::tile_order::by_ticket;
     const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(

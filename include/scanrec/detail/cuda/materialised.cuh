@@ -70,9 +70,9 @@ struct slot_plan {
   std::int64_t map_bytes = 0;
   bool cuts = false;
   std::int64_t copy_bytes = 0;  // of the maps of all slots
-  // A thread finishes steps that are `walkers` apart: one, or some where gradients are sums over
-  // time, each of which has a place per lane and walker.
-  std::int64_t walkers = 1;
+  // A thread finishes steps that are `workers` apart: one, or some where gradients are sums over
+  // time, each of which has a place per lane and worker.
+  std::int64_t workers = 1;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
 
@@ -81,8 +81,8 @@ struct slot_plan {
       : map_bytes(p.map_bytes),
         cuts(has_resets(p)),
         copy_bytes((lanes_of(p) * slots * p.map_bytes + 15) / 16 * 16),
-        walkers(walkers_of(p)),
-        sums(p, walkers, copy_bytes * copies) {
+        workers(workers_of(p)),
+        sums(p, workers, copy_bytes * copies) {
     grid = {sums.lanes.all, lanes_of(p), slots, time_first};
   }
   /// The maps of copy `i`.
@@ -102,7 +102,7 @@ struct slot_plan {
   static std::int64_t lanes_of(const problem& p) {
     return p.shape.group * p.shape.batch * p.shape.channel;
   }
-  static std::int64_t walkers_of(const problem& p) {
+  static std::int64_t workers_of(const problem& p) {
     const lane_plan whole(p);
     constexpr std::int64_t steps_of_a_sum = 64;
     const std::int64_t each = whole.per_lane && !whole.per_step ? steps_of_a_sum : 1;
@@ -214,41 +214,41 @@ struct finish_steps {
   operator_copy<R> copied_operator;
   slot_grid grid;
   lane_dealing dealing;
-  std::int64_t steps = 0, walkers = 1;
+  std::int64_t steps = 0, workers = 1;
   map_memory from;
   std::int64_t shift = 0;
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t i = device::block_index() * threads + device::thread_index();
-    if (i >= dealing.threads * walkers) return;
-    const std::int64_t walker = grid.time_first ? i % walkers : i / dealing.threads;
-    region own = dealing.of(grid.time_first ? i / walkers : i % dealing.threads);
+    if (i >= dealing.threads * workers) return;
+    const std::int64_t worker = grid.time_first ? i % workers : i / dealing.threads;
+    region own = dealing.of(grid.time_first ? i / workers : i % dealing.threads);
     // Where gradients keep their time axis and run over lanes, a thread has a step of its own.
-    own.begin.time = walker;
-    own.end.time = walker < steps ? walker + 1 : walker;
+    own.begin.time = worker;
+    own.end.time = worker < steps ? worker + 1 : worker;
     const R r = copied_operator.in(recurrence);
     clear_step_sums(r, own);
     for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
       for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
         const R row = scanrec::detail::bound(r, g, b);
         for (std::int64_t c = own.begin.channel; c < own.end.channel; ++c)
-          take_lane(row, {b, 0, c, g}, walker);
+          take_lane(row, {b, 0, c, g}, worker);
       }
     write_step_sums(r, own);
   }
 
  private:
-  SCANREC_DEVICE void take_lane(const R& row, const extents& at, std::int64_t walker) const {
+  SCANREC_DEVICE void take_lane(const R& row, const extents& at, std::int64_t worker) const {
     using scalar = scalar_of<R>;
     using lane = typename R::template state_of<scalar>;
     const std::int64_t c = at.channel;
-    const place sums{walker, c};
+    const place sums{worker, c};
     clear_lane_sums(row, sums);
     const std::int64_t number = (at.group * grid.lanes.batch + at.batch) * grid.lanes.channel + c;
     const R here = scanrec::detail::standing_at(row, 0, c);
     typename R::template sums<scalar> running{};
     lane after{};
-    for (std::int64_t t = walker; t < steps; t += walkers) {
+    for (std::int64_t t = worker; t < steps; t += workers) {
       const place step{t, c, t};
       const auto read = here.template load<scalar>(step);
       // The first state is not read again: the thread of the last step may have overwritten it.
@@ -260,7 +260,7 @@ struct finish_steps {
     }
     here.drain(sums, running);
     if (steps == 0) after = row.template begin<scalar>(place{0, c});
-    if (steps == 0 || (steps - 1) % walkers == walker) here.end(sums, after);
+    if (steps == 0 || (steps - 1) % workers == worker) here.end(sums, after);
   }
 };
 
@@ -290,8 +290,8 @@ struct materialised_call {
   void finish(const map_memory& from, std::int64_t shift) const {
     using kernel = finish_steps<R>;
     launch(kernel{recurrence, operator_copy<R>(recurrence), plan.grid, plan.sums.lanes, steps,
-                  plan.walkers, from, shift},
-           blocks_of<kernel>(plan.sums.lanes.threads * plan.walkers), stream);
+                  plan.workers, from, shift},
+           blocks_of<kernel>(plan.sums.lanes.threads * plan.workers), stream);
     add_all_lanes(recurrence, plan.sums, stream);
   }
   /// Calls f with the type of the maps in memory, as f.template operator()<Map>().

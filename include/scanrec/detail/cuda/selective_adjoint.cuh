@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint of selective scans: a block walks time from the end with the gradients of the states
-// of its channels in registers. States are recomputed: from checkpoints to chunks, within a
+// The adjoint of selective scans: a block processes time from the end with the gradients of the
+// states of its channels in registers. States are recomputed: from checkpoints to chunks, within a
 // chunk to every fourth step, and from there with the gates in registers.
 //
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
@@ -96,13 +96,13 @@ struct pull_selective {
       SCANREC_UNROLL
       for (int j = 0; j < 4; ++j) g[j] = y_grad.load((t + j) * row + this->channel_);
       several<V, 4> out{};
-      walk_four_steps(*this, gate, t, x,
-                      [&](int j, int i, X of_gate, X last, X state) SCANREC_LAMBDA {
-                        a[j][i] = of_gate, before_step[j][i] = last;
-                        out.of[j] = add_real_product(factor[i].at(j), state, out.of[j]);
-                        product[j][i] = scaled_conj(g[j], state);
-                        if constexpr (!plain) of_c[i] = add_scaled_conj(g[j], state, of_c[i]);
-                      });
+      run_four_steps(*this, gate, t, x,
+                     [&](int j, int i, X of_gate, X last, X state) SCANREC_LAMBDA {
+                       a[j][i] = of_gate, before_step[j][i] = last;
+                       out.of[j] = add_real_product(factor[i].at(j), state, out.of[j]);
+                       product[j][i] = scaled_conj(g[j], state);
+                       if constexpr (!plain) of_c[i] = add_scaled_conj(g[j], state, of_c[i]);
+                     });
       if (p.z_grad.present()) {
         const V total = sum_over_lanes<L>(out, lane);
         if (L == 4 || this->lane_ < 4) y.store(own + t * row, sum_of_pairs<X>(total));
@@ -145,7 +145,7 @@ struct pull_selective {
       for (int t = 0; t < last; t += 4) {
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) before.store(saved(t, i), stored_state(x[i]));
-        walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
+        run_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
       }
       const bool sums_over_channels = room.b != nullptr || room.c != nullptr;
       SCANREC_KEEP_LOOP
@@ -200,7 +200,7 @@ struct pull_selective {
         device::synchronise_block();
         SCANREC_UNROLL_BY_2
         for (int t = 0; t < Shape::steps; t += 4)
-          walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
+          run_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
         device::synchronise_block();
       }
       clear(of_rate), clear(of_b), clear(of_c);

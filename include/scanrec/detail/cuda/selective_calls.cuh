@@ -68,7 +68,7 @@ void run_selective_forward(const selective_device_problem<V>& p, stream_t stream
   with_selective_kernel<selective_pass::forward>(
       p,
       [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
-        using kernel = walk_selective<Shape, Kind>;
+        using kernel = run_selective<Shape, Kind>;
         const selective_tiles tiles = tiles_of(p, Shape::channels);
         launch(kernel{p, tiles}, tiles.blocks(), stream, kernel::shared_bytes(p));
       });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans forward: a block walks time with the states of its channels in registers. While
-// a chunk is walked the elements of the next one are on their way to registers.
+// Selective scans forward: a block processes time with the states of its channels in registers.
+// While a chunk is processed the elements of the next one are on their way to registers.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace detail {
 /// Takes the states of a thread's channel through four steps from t on. `each(j, i, a, last, x)` is
 /// told of every state behind its step and before it.
 template <class Tile, class X, int S, class Each>
-SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&rate)[S], int t,
-                                                   X (&x)[S], const Each& each) {
+SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&rate)[S], int t,
+                                                  X (&x)[S], const Each& each) {
   mixed_steps<X> b[S];
   SCANREC_UNROLL
   for (int i = 0; i < S; ++i) b[i] = tile.b_of(t, i);
@@ -38,7 +38,7 @@ SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&r
 }
 
 template <class Shape, selective_kind Kind>
-struct walk_selective {
+struct run_selective {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
   using number = typename Shape::number;
@@ -53,12 +53,12 @@ struct walk_selective {
   }
 
   SCANREC_DEVICE void operator()() const {
-    walk own(p, tiles.of(device::block_index()));
+    block_run own(p, tiles.of(device::block_index()));
     own.run();
   }
 
  private:
-  struct walk : selective_tile<Shape, Kind> {
+  struct block_run : selective_tile<Shape, Kind> {
     using tile = selective_tile<Shape, Kind>;
     using X = typename tile::X;
     using raw = typename tile::raw;
@@ -73,7 +73,8 @@ struct walk_selective {
     raw b[tile::parts][tile::M], c[tile::parts][tile::M];
     X x[S], gate[S];
 
-    SCANREC_DEVICE walk(const selective_device_problem<number>& problem, const selective_place& at)
+    SCANREC_DEVICE block_run(const selective_device_problem<number>& problem,
+                             const selective_place& at)
         : tile(problem, at, Shape::forward_places, Shape::forward_marks),
           y(Shape::y),
           keep(Shape::forward_keep) {
@@ -146,7 +147,7 @@ struct walk_selective {
       if (!this->p_.out.present()) {
         SCANREC_KEEP_LOOP
         for (int t = 0; t < Shape::steps; t += 4)
-          walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
+          run_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
         return;
       }
       // Lane j of a channel has the sum of step t + j.
@@ -157,7 +158,7 @@ struct walk_selective {
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) rows[i] = this->c_of(t, i);
         several<V, 4> sum{};
-        walk_four_steps(*this, gate, t, x, [&](int j, int i, X, X, X state) SCANREC_LAMBDA {
+        run_four_steps(*this, gate, t, x, [&](int j, int i, X, X, X state) SCANREC_LAMBDA {
           sum.of[j] = scanrec::detail::add_real_product(rows[i].at(j), state, sum.of[j]);
         });
         const V total = sum_over_lanes<Shape::lanes>(sum, this->thread_ % device::warp_size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the adjoint of a selective scan does once per element: before a chunk is walked back, from
-// u, delta, z and the gradients of outputs to steps and gradients of y; behind it, to the gradients
-// of u, delta and z, and to what D, the bias and the intervals get of them.
+// What the adjoint of a selective scan does once per element: before a chunk is processed back,
+// from u, delta, z and the gradients of outputs to steps and gradients of y; behind it, to the
+// gradients of u, delta and z, and to what D, the bias and the intervals get of them.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     this->find(p.delta_grad, of_delta_grad), this->find(p.z_grad, of_z_grad);
   }
 
-  /// What walking a chunk forward takes.
+  /// What processing a chunk forward takes.
   SCANREC_DEVICE SCANREC_INLINE void place_steps() const {
     this->take_mixing(p.b, this->b_);
     this->along([&](auto along) SCANREC_LAMBDA {
@@ -49,7 +49,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template place_steps<along.value>(of_run);
     });
   }
-  /// What walking it back takes, too.
+  /// What processing it back takes, too.
   SCANREC_DEVICE SCANREC_INLINE void place_all() const {
     this->take_mixing(p.b, this->b_);
     this->take_mixing(p.c, this->c_);

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/recurrence/recompute.hpp>
@@ -45,7 +45,7 @@ struct tile_states<R> {
   /// of the block. `row` points at the tile's group and batch row.
   SCANREC_DEVICE static void compute(const R& row, const tile_cutting& cutting,
                                      const tile_place& at, std::int64_t first_byte) {
-    using walk = lane_walk<R, recurrence::assume::nothing>;
+    using loop = lane_loop<R, recurrence::assume::nothing>;
     const std::int64_t first = at.tile * cutting.tile_steps(), T = cutting.steps;
     const std::int64_t last = first + cutting.tile_steps() < T ? first + cutting.tile_steps() : T;
     const device::shared_array<state> slots(first_byte);
@@ -59,7 +59,7 @@ struct tile_states<R> {
           static_cast<int>(end - first) + (end < T ? 2 : 1), cutting.width);
       scanrec::detail::recompute_scratch room;
       room.row = cutting.width;
-      const walk own{T, at.c};
+      const loop own{T, at.c};
       scanrec::detail::for_recomputed(
           row, {begin, end < last ? end : last, at.c, 1}, room,
           reinterpret_cast<std::byte*>(rows + (begin - first) * cutting.width),

@@ -42,7 +42,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
 ///          each gradient that is a sum over time or over states; waits for nothing.
 /// Needs    a GPU of compute capability 8.0 for the matrix units; inputs below 3.3e38 there, since
-///          columns with larger ones are walked step by step.
+///          columns with larger ones are processed step by step.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>

@@ -52,9 +52,9 @@ struct affine_carries {
   /// The same, but where that is not finite the state that the steps gave one by one. Chooses lane
   /// by lane, so that an infinity in one lane changes no bit of another. NaN counts as not zero.
   template <class Map, class State>
-  static Carry advance_walked(const Map& tile, const Carry& c, const State& walked) {
+  static Carry advance_from_state(const Map& tile, const Carry& c, const State& last) {
     Carry after = tile.act(c);
-    return simd::select(zero_if_finite_state<State>(after), carry_of(walked), after);
+    return simd::select(zero_if_finite_state<State>(after), carry_of(last), after);
   }
 
  private:

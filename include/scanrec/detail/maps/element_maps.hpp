@@ -34,7 +34,7 @@ struct element_carries {
   SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
     return first && !starts(r) ? tile : algebra_of(r).act(tile, c);
   }
-  static const E& advance_walked(const E&, const E&, const E& walked) { return walked; }
+  static const E& advance_from_state(const E&, const E&, const E& last) { return last; }
 };
 
 /// Maps in the wide type where there is one, and how they are carried from tile to tile.

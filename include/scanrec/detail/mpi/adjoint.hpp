@@ -38,12 +38,12 @@ void store_initial_grad(std::vector<T> grads, const extents& shape, const state_
 ///
 ///     check(gradients, final_grad)    throws as the call on this part does
 ///     map()                           of this part
-///     walk(gradients, final_grad)     calls the adjoint of this part
+///     run(gradients, final_grad)     calls the adjoint of this part
 ///
 /// initial_grad goes on to the part before; the caller's gets it afterwards.
-template <class T, class Options, class Gradients, class Check, class Map, class Walk>
-void walk_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
-                  const Gradients& gradients, Check check, Map map, Walk walk) {
+template <class T, class Options, class Gradients, class Check, class Map, class Run>
+void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
+                 const Gradients& gradients, Check check, Map map, Run run) {
   const parts all(comm, options.order == direction::forward, options.exchange);
   const state_view<const T> final_grad =
       all.first() ? state_view<const T>(options.final_grad) : state_view<const T>{};
@@ -59,8 +59,8 @@ void walk_adjoint(const char* call, MPI_Comm comm, const extents& shape, const O
             shape, kind_of<T>(options.order));
   lane_array<T> begins(shape);
   own.initial_grad = begins.view();
-  walk_parts<T>(all, states_in(final_grad, shape), map, [&](std::vector<T>& grads) {
-    walk(own, state_view<const T>(grads.data(), shape));
+  run_parts<T>(all, states_in(final_grad, shape), map, [&](std::vector<T>& grads) {
+    run(own, state_view<const T>(grads.data(), shape));
     grads = begins.values();
   });
   store_initial_grad(begins.values(), shape, wanted, gradients.update);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The processes of a call whose time is split over them: what they agree on, what they tell each
-// other, and in which order they walk their parts.
+// other, and in which order they process their parts.
 #pragma once
 
 #include <mpi.h>
@@ -210,7 +210,7 @@ bool all_finite(const std::vector<part_state<T>>& states) {
   return true;
 }
 
-/// What is known before a part is walked.
+/// What is known before a part is processed.
 template <class T>
 struct foreseen {
   std::vector<part_state<T>> before;  ///< the states before this part, unless it lies behind
@@ -242,18 +242,18 @@ foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   return result;
 }
 
-/// Walks every part once its first states are known: those behind the parts before it.
+/// processes every part once its first states are known: those behind the parts before it.
 ///
 ///     map()           the map of this part, where states pass through it: neither first nor last
-///     walk(states)    walks it, and leaves the states behind it in their place
+///     run(states)    processes it, and leaves the states behind it in their place
 ///
 /// Where the state behind some part is not finite, its map may not say what the loop would: the
 /// parts behind it wait for each other.
-template <class T, class Summarise, class Walk>
-void walk_parts(const parts& all, std::vector<T> states, Summarise map, Walk walk) {
+template <class T, class Summarise, class Run>
+void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) {
   std::vector<part_map<T>> own(states.size(), part_map<T>::identity());
   if (all.first()) {
-    walk(states);
+    run(states);
     for (std::size_t i = 0; i < states.size(); ++i)
       own[i] = part_map<T>::constant(widened_state(states[i]));
   } else if (!all.last()) {
@@ -266,7 +266,7 @@ void walk_parts(const parts& all, std::vector<T> states, Summarise map, Walk wal
       for (std::size_t i = 0; i < states.size(); ++i) states[i] = narrowed_state<T>(before[i]);
     else
       all.receive(states);
-    walk(states);
+    run(states);
   }
   if (all.place() >= known) all.send_on(states);
 }

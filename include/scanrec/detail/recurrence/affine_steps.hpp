@@ -16,8 +16,8 @@ struct affine_maps {
   /// Whether a lane is one sequence, without SIMD packs: where states are vectors, and on GPUs.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
   /// Whether kernels are compiled for assume::whole.
-  static constexpr bool walks_whole = true;
-  /// Registers of states that a kernel may walk side by side: one need not wait for another.
+  static constexpr bool runs_whole = true;
+  /// Registers of states that a kernel may process side by side: one need not wait for another.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether the arithmetic of a step takes most registers of a GPU's thread.
   static constexpr bool computes_much = false;
@@ -69,8 +69,8 @@ struct affine_steps : affine_maps<Value> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then. Here none.
+  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// are in L2 by then. Here none.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place) const {}
 };

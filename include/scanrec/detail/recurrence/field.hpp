@@ -325,10 +325,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// Lanes of a pack of channels where one is walked: small vectors have packs there, and there
+/// Lanes of a pack of channels where one is processed: small vectors have packs there, and there
 /// alone.
 template <class R>
-inline constexpr int walked_lanes_of =
+inline constexpr int run_lanes_of =
     simd::vectors_in_packs<typename R::value> && !R::any_operator ? simd::lanes_v<typename R::value>
                                                                   : lanes_of<R>;
 

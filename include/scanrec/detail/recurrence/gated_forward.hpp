@@ -150,7 +150,7 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane>
   struct sums {};
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
-  static constexpr bool walks_whole = false;  // none is ever absent
+  static constexpr bool runs_whole = false;  // none is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
   static constexpr bool keeps_states =
@@ -215,8 +215,8 @@ struct gated_forward : gated<Cell, Pre> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then.
+  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// are in L2 by then.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);

@@ -132,8 +132,8 @@ struct gated_vjp : gated<Cell, Pre> {
     for (std::size_t i = 0; i < base::pre_arrays; ++i)
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
-  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then. Recomputed states do not exist yet.
+  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// are in L2 by then. Recomputed states do not exist yet.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     this->template touch_arrays<Lane>(at);

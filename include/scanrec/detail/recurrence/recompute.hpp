@@ -78,20 +78,20 @@ struct recompute_scratch {
   }
 };
 
-/// Walks a block from where its recurrence begins to where it ends.
+/// processes a block from where its recurrence begins to where it ends.
 template <template <class> class Lanes, class R, class Plan>
-void walk_alone(const R& r, const block& where, const Plan& plan, std::byte* memory) {
+void run_alone(const R& r, const block& where, const Plan& plan, std::byte* memory) {
   auto* const slots = reinterpret_cast<typename Lanes<R>::slot*>(memory);
   Lanes<R>::begin(r, where, slots);
-  Lanes<R>::walk(r, where, slots, plan);
+  Lanes<R>::run(r, where, slots, plan);
 }
 
 /// Calls f(recurrence with its states in memory, part) for the parts of a block, in order. The
-/// fields of `r` point at the first step of its row. walk(forward recurrence, block, memory for
+/// fields of `r` point at the first step of its row. run(forward recurrence, block, memory for
 /// carries) recomputes the states of an interval.
-template <class R, class Walk, class F>
+template <class R, class Run, class F>
 SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_scratch& room,
-                               std::byte* memory, Walk walk, F f) {
+                               std::byte* memory, Run run, F f) {
   using state = std::remove_const_t<std::remove_reference_t<decltype(*r.state.data)>>;
   auto* const states = reinterpret_cast<state*>(memory);
   const std::int64_t T = r.steps;
@@ -111,7 +111,7 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
     // In its own order the forward scan takes step t of `r` as step T - 1 - t.
     const block again{T - stretch_end, T - 1 - begin, where.channel, where.channels};
     forward.kept.data = at(T - 1) - where.channel * room.column;
-    if (again.begin < again.end) walk(forward, again, memory + room.states_bytes);
+    if (again.begin < again.end) run(forward, again, memory + room.states_bytes);
     if (stretch_end < T)
       for (std::int64_t c = 0; c < where.channels; ++c) {
         const auto& from = forward.initial_state;
@@ -128,12 +128,12 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
 
 /// The same for any recurrence: one that reads its states from memory, or needs none, gets the
 /// whole block at once. Backends process all steps through this function.
-template <class R, class Walk, class F>
+template <class R, class Run, class F>
 SCANREC_HD SCANREC_INLINE void with_states(const R& r, const block& where,
                                            const recompute_scratch& room, std::byte* memory,
-                                           Walk walk, F f) {
+                                           Run run, F f) {
   if constexpr (recomputes<R>)
-    for_recomputed(r, where, room, memory, walk, f);
+    for_recomputed(r, where, room, memory, run, f);
   else
     f(r, where);
 }

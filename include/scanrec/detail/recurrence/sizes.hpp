@@ -55,7 +55,7 @@ constexpr recurrence_sizes sizes_of() {
   for (const std::size_t alignment :
        {alignof(map), alignof(carry), alignof(carry_map), alignof(carried_by_one<R>)})
     s.alignment = std::max(s.alignment, static_cast<std::int64_t>(alignment));
-  s.pack_lanes = walked_lanes_of<R>;
+  s.pack_lanes = run_lanes_of<R>;
   s.one_by_one = R::one_by_one;
   s.linear = has_linear_steps<R>();
   return s;

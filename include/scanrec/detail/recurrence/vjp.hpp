@@ -148,8 +148,8 @@ struct vjp : affine_maps<compute_t<State>> {
     low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
     high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
   }
-  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then.
+  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// are in L2 by then.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     if (gate_grad.present()) state.template touch<Lane>(at);

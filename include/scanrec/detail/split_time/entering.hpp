@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the state before a part leaves in a part that was walked from 0.
+// What the state before a part leaves in a part that was processed from 0.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether states may be walked from 0 and added to: as stored they are not rounded once more, and
-/// what they are made of is still there should they have to be walked again.
+/// Whether states may be processed from 0 and added to: as stored they are not rounded once more,
+/// and what they are made of is still there should they have to be processed again.
 template <class T, class Input, class State>
-bool may_be_walked_once(const Input& input, const State& state) {
+bool fits_one_pass(const Input& input, const State& state) {
   if constexpr (std::is_same_v<stored_or<State, none_t>, T>) {
     if constexpr (std::is_same_v<Input, none_t>)
       return !state.absent();
@@ -28,7 +28,7 @@ bool may_be_walked_once(const Input& input, const State& state) {
   }
 }
 
-/// Adds to states that were walked from 0 and ended in `ends` what the states before them leave:
+/// Adds to states that were processed from 0 and ended in `ends` what the states before them leave:
 ///
 ///     x[t] += h[t],    h[t] = gate[t] h[t-1]
 ///
@@ -38,7 +38,7 @@ bool may_be_walked_once(const Input& input, const State& state) {
 /// any x[t] that has not underflowed, as which gates behind multiply it: L grows by three.
 ///
 /// `before` becomes the states behind the part. Returns false, and leaves `before`, if a state that
-/// it has come to is not finite: then only a walk from `before` tells what the loop would do.
+/// it has come to is not finite: then only a pass from `before` tells what the loop would do.
 template <class T, class Backend, class Gate, class State>
 bool add_entering(const Backend& backend, const Gate& gate, const State& state, direction order,
                   const sequence_view<const bool>& resets, const std::vector<T>& ends,

@@ -72,8 +72,8 @@ SCANREC_INLINE Lane cut_states(const selective_rows<State>& rows, std::int64_t t
 
 /// Takes NB states from `first` on through the steps. `Out`: whether y is wanted.
 template <int NB, selective_case Case, bool Out, class State>
-[[gnu::noinline]] void walk_states(const selective_rows<State>& given, const State* rates,
-                                   std::int64_t first, State* states) {
+[[gnu::noinline]] void run_states(const selective_rows<State>& given, const State* rates,
+                                  std::int64_t first, State* states) {
   using Lane = simd::real_lane_t<State>;
   constexpr bool plain = Case == selective_case::decaying;
   const selective_rows<State> rows = given;

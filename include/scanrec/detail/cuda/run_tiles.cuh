@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
 #include <scanrec/detail/cuda/staging.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
@@ -37,7 +37,7 @@ enum class tile_order { by_ticket, in_turn };
 
 /// Assume holds for all steps except those whose neighbour lies outside the sequence.
 template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
-struct walk_tiles {
+struct run_tiles {
   static constexpr int threads = tile_cutting::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
   static constexpr bool wide_maps = sizeof(typename scanrec::detail::element_maps<R>::map) > 16;
@@ -172,7 +172,7 @@ struct walk_tiles {
     columns.clear(recurrence, cutting, at);
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
-    walk_segment(at, now, nonfinite, unknown);
+    run_segment(at, now, nonfinite, unknown);
     if (in_rows(at.tile)) {
       device::synchronise_block();
       if (device::shared_array<int>(nonfinite_columns).load(0) == 0)
@@ -322,8 +322,8 @@ struct walk_tiles {
   // Computes the steps of a thread; in a nonfinite channel the leading thread computes the whole
   // tile. Values that follow from the position of the thread are computed again, since keeping them
   // takes registers.
-  SCANREC_DEVICE void walk_segment(tile_place at, const step* now, bool nonfinite,
-                                   bool unknown) const {
+  SCANREC_DEVICE void run_segment(tile_place at, const step* now, bool nonfinite,
+                                  bool unknown) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);
     thread_sums_of_carry sums;
     R here = at_lane(at);

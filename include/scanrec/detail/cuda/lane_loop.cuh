@@ -84,7 +84,7 @@ enum class memory_space {
 
 /// A sequence on its way through time. Assume holds of all steps but for those at the edges.
 template <class R, recurrence::assume Assume, memory_space Space = memory_space::any>
-struct lane_walk {
+struct lane_loop {
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
   using place = recurrence::place<recurrence::lane_axis::channel>;
@@ -109,19 +109,19 @@ struct lane_walk {
   }
   /// Takes steps [begin, end) of a row from a state, `Together` loads at a time (0: as many as a
   /// thread has registers for); the state after them.
-  template <int Together = 0, class Walked, class Sums>
-  SCANREC_DEVICE lane take(const Walked& row, std::int64_t begin, std::int64_t end, lane x,
+  template <int Together = 0, class Row, class Sums>
+  SCANREC_DEVICE lane take(const Row& row, std::int64_t begin, std::int64_t end, lane x,
                            Sums& running) const {
     using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
     using raw = decltype(load_ahead(row, inner_place{}));
-    constexpr int together = Together > 0 ? Together : steps_on_their_way<Walked, Assume>();
+    constexpr int together = Together > 0 ? Together : steps_on_their_way<Row, Assume>();
     constexpr int group = together > 4 ? together / 4 : 1;
-    const auto take_one = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
+    const auto take_one = [&](const Row& r, const auto& at, const step& read) SCANREC_LAMBDA {
       x = scanrec::detail::take_step(r, at, read, x, running);
       constexpr auto each = scanrec::detail::sum_steps;
       if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
     };
-    const Walked all = scanrec::detail::standing_at(row, 0, c);
+    const Row all = scanrec::detail::standing_at(row, 0, c);
     std::int64_t time = begin;
     const auto take_until = [&](std::int64_t last) SCANREC_LAMBDA {
       for (; time < last; ++time) {
@@ -130,9 +130,9 @@ struct lane_walk {
       }
     };
     // Where a neighbour lies outside the sequence, nothing is assumed.
-    if (scanrec::detail::halo_of<Walked> < 0 && begin == 0) take_until(end < 1 ? end : 1);
+    if (scanrec::detail::halo_of<Row> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
-        scanrec::detail::halo_of<Walked> > 0 && end == steps ? end - 1 : end;
+        scanrec::detail::halo_of<Row> > 0 && end == steps ? end - 1 : end;
     // Later steps are loaded ahead, each into a place that is reloaded once its step has been
     // taken. Places are loaded in groups, because scoreboards are scarce and loads that share one
     // complete together. Fields advance with every step, because offsets of many steps would fill
@@ -145,7 +145,7 @@ struct lane_walk {
     const auto say_memory = [](const auto& field) SCANREC_LAMBDA {
       if constexpr (Space == memory_space::global) device::assume_global(field.data);
     };
-    Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
+    Row loading = scanrec::detail::standing_at(row, time, c), taking = loading;
     const std::int64_t inner_begin = time;
     unconstructed<raw, together> places;
     const auto load = [&](int k, std::int64_t t) SCANREC_LAMBDA {
@@ -192,20 +192,20 @@ struct lane_walk {
 
  private:
   // Whether steps loaded ahead are kept as they were read, before any conversion.
-  template <class Walked>
-  static constexpr bool keeps_raw = requires(const Walked& r) {
+  template <class Row>
+  static constexpr bool keeps_raw = requires(const Row& r) {
     r.template load_raw<scalar>(inner_place{});
   };
-  template <class Walked>
-  SCANREC_DEVICE static auto load_ahead(const Walked& r, const inner_place& at) {
-    if constexpr (keeps_raw<Walked>)
+  template <class Row>
+  SCANREC_DEVICE static auto load_ahead(const Row& r, const inner_place& at) {
+    if constexpr (keeps_raw<Row>)
       return r.template load_raw<scalar>(at);
     else
       return r.template load<scalar>(at);
   }
-  template <class Walked, class Raw>
-  SCANREC_DEVICE static auto made_of(const Walked& r, const Raw& read) {
-    if constexpr (keeps_raw<Walked>)
+  template <class Row, class Raw>
+  SCANREC_DEVICE static auto made_of(const Row& r, const Raw& read) {
+    if constexpr (keeps_raw<Row>)
       return r.template made_of<scalar>(read);
     else
       return read;
