@@ -85,14 +85,14 @@ void resets_of_chunks() {
   const state_view<float> last(carry, extents{});
   for (const auto& [first, steps] : {std::pair(3, 2), std::pair(0, 3)}) {
     const extents shape{.time = steps};
-    extents marked = shape;
-    if (first + steps < 5) ++marked.time;  // the mark of the step behind the chunk
+    extents mask_shape = shape;
+    if (first + steps < 5) ++mask_shape.time;  // the reset of the step behind the chunk
     linear_scan(sequence_view(&gate[first], shape), sequence_view(&input[first], shape),
                 sequence_view(&state[first], shape),
                 {.order = direction::reverse,
                  .initial_state = last,
                  .final_state = last,
-                 .resets = sequence_view(starts + first, marked)});
+                 .resets = sequence_view(starts + first, mask_shape)});
   }
   assert((state == floats{7, 3, 1, 3, 1}));
   // [/resets_of_chunks]

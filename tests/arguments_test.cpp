@@ -73,14 +73,14 @@ TEST_CASE("shapes", "[arguments]") {
                 {.final_state = state_view(v.xT.data(), shape)});
   });
   const std::vector<std::uint8_t> starts(64);
-  const auto* marks = reinterpret_cast<const bool*>(starts.data());
+  const auto* reset_mask = reinterpret_cast<const bool*>(starts.data());
   refuses(v.x, "resets", "or 1 channel", [&] {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
-                {.resets = sequence_view(marks, extents{2, 8, 3})});
+                {.resets = sequence_view(reset_mask, extents{2, 8, 3})});
   });
   refuses(v.x, "resets", "or one step more", [&] {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
-                {.resets = sequence_view(marks, extents{2, 10, 4})});
+                {.resets = sequence_view(reset_mask, extents{2, 10, 4})});
   });
   // What is behind the last step is read, too.
   std::vector<float> room(n + 2);
@@ -91,11 +91,11 @@ TEST_CASE("shapes", "[arguments]") {
   });
   // One channel, and all of them, are both welcome, and so is one step more.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
-              {.resets = sequence_view(marks, extents{2, 8, 1})});
+              {.resets = sequence_view(reset_mask, extents{2, 8, 1})});
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
-              {.resets = sequence_view(marks, extents{2, 8, 4})});
+              {.resets = sequence_view(reset_mask, extents{2, 8, 4})});
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
-              {.resets = sequence_view(marks, extents{2, 9, 1})});
+              {.resets = sequence_view(reset_mask, extents{2, 9, 1})});
 }
 
 TEST_CASE("absent arrays and null pointers", "[arguments]") {

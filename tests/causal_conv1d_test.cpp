@@ -48,7 +48,7 @@ struct example {
 
   guarded<S> x, out, initial, final_state, out_grad, final_grad, x_grad, initial_grad;
   guarded<V> weight, bias, weight_grad, bias_grad;
-  std::unique_ptr<bool[]> marks;
+  std::unique_ptr<bool[]> reset_mask;
 
   example(const extents& e, std::int64_t taps, std::int64_t steps, layout of, generator& bits)
       : shape(e), width(taps), state_steps(steps) {
@@ -68,8 +68,8 @@ struct example {
     bias = {{.channel = shape.channel}, {.channel = 1}, bits};
     bias_grad = {{.channel = shape.channel}, {.channel = bits() % 2 == 0 ? 1 : 3}, bits};
     const auto count = static_cast<std::size_t>(shape.batch * shape.time);
-    marks = std::make_unique<bool[]>(count + 1);
-    for (std::size_t i = 0; i < count; ++i) marks[i] = bits() % 7 == 0;
+    reset_mask = std::make_unique<bool[]>(count + 1);
+    for (std::size_t i = 0; i < count; ++i) reset_mask[i] = bits() % 7 == 0;
   }
 
   [[nodiscard]] causal_conv1d_arrays<V> arrays() const {
@@ -80,7 +80,7 @@ struct example {
   }
   [[nodiscard]] sequence_view<const bool> resets() const {
     if (!has_resets) return {};
-    return {marks.get(), {.batch = shape.batch, .time = shape.time}};
+    return {reset_mask.get(), {.batch = shape.batch, .time = shape.time}};
   }
   [[nodiscard]] sequence_view<S> start() const {
     return has_initial ? initial.view() : sequence_view<S>();
@@ -111,7 +111,7 @@ struct example {
   };
   static wide u() { return roundoff<V>(); }
   [[nodiscard]] bool reset_at(std::int64_t b, std::int64_t t) const {
-    return has_resets && marks[static_cast<std::size_t>(b * shape.time + t)];
+    return has_resets && reset_mask[static_cast<std::size_t>(b * shape.time + t)];
   }
   /// Whether step t sees step s <= t, which may be before the first.
   [[nodiscard]] bool sees(std::int64_t b, std::int64_t t, std::int64_t s) const {
@@ -356,11 +356,11 @@ TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv
       };
       auto arrays = p.arrays();
       arrays.x = from(p.x.view());
-      causal_conv1d(
-          arrays, from(p.out.view()),
-          {.initial_state = p.initial.view(),
-           .final_state = p.initial.view(),
-           .resets = from(sequence_view<const bool>(p.marks.get(), {.batch = 2, .time = 150}))});
+      causal_conv1d(arrays, from(p.out.view()),
+                    {.initial_state = p.initial.view(),
+                     .final_state = p.initial.view(),
+                     .resets = from(sequence_view<const bool>(p.reset_mask.get(),
+                                                              {.batch = 2, .time = 150}))});
       t += steps;
     }
     REQUIRE(t == e.time);
@@ -418,11 +418,11 @@ TEST_CASE("a NaN stays in its sequence, its channel and the steps that see it", 
         .weight = state_view<const float>(weight.data(), {.channel = C, .group = 4},
                                           {.channel = 4, .group = 1}),
         .activation = conv1d_activation::silu};
-    const sequence_view<const bool> marks(resets.get(), {.batch = B, .time = T});
-    causal_conv1d(arrays, sequence_view<float>(y.data(), e), {.resets = marks});
+    const sequence_view<const bool> reset_mask(resets.get(), {.batch = B, .time = T});
+    causal_conv1d(arrays, sequence_view<float>(y.data(), e), {.resets = reset_mask});
     std::vector<float> x_grad(x.size());
     causal_conv1d_vjp(arrays, sequence_view<const float>(g.data(), e),
-                      {.x = sequence_view<float>(x_grad.data(), e)}, {.resets = marks});
+                      {.x = sequence_view<float>(x_grad.data(), e)}, {.resets = reset_mask});
     for (std::int64_t b = 0; b < B; ++b)
       for (std::int64_t t = 0; t < T; ++t)
         for (std::int64_t c = 0; c < C; ++c) {
@@ -524,9 +524,9 @@ TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]
   CHECK(with([&](auto&, auto&, auto& o) { o.initial_state = sequence(state, 2); }) ==
         "initial_state");
   CHECK(with([&](auto&, auto&, auto& o) { o.final_state = sequence(y, 3); }) != "");
-  const bool marks[13] = {};
+  const bool reset_mask[13] = {};
   CHECK(with([&](auto&, auto&, auto& o) {
-          o.resets = sequence_view<const bool>(marks, {.batch = 1, .time = 13});
+          o.resets = sequence_view<const bool>(reset_mask, {.batch = 1, .time = 13});
         }) == "resets");
   const auto all = arrays();
   CHECK(refused([&] { causal_conv1d_vjp(all, sequence(y, 12), {.x = sequence(y, 12)}); }) ==

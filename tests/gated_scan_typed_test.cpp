@@ -136,7 +136,7 @@ struct problem_case {
     return v.order == direction::forward ? t : v.shape.time - 1 - t;
   }
   bool cut(std::int64_t g, std::int64_t b, std::int64_t t) const {
-    // A mark cuts the link between t - 1 and t, whichever way the scan runs.
+    // A reset cuts the link between t - 1 and t, whichever way the scan runs.
     const std::int64_t mark = v.order == direction::forward ? t : t + 1;
     return v.resets && mark < v.shape.time &&
            reset_bytes[static_cast<std::size_t>((g * v.shape.batch + b) * v.shape.time + mark)];
@@ -329,7 +329,7 @@ results run_chunks(const backend& b, problem_case& p, policy memory, const chunk
   };
   const auto options_of = [&](auto o, std::int64_t first, std::int64_t steps) {
     if (p.v.zoneout) o.zoneout = part(o.zoneout, first, steps);
-    // The mark behind the last step comes along, unless time ends there.
+    // The reset behind the last step comes along, unless time ends there.
     if (p.v.resets)
       o.resets = part(o.resets, first, steps + (first + steps < p.v.shape.time ? 1 : 0));
     return o;

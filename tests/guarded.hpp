@@ -289,10 +289,10 @@ class guarded_layouts {
   /// (batch, time or time + 1, 1 or channel), or absent.
   guarded<bool> resets() {
     if (one_in(3)) return {};
-    scanrec::extents marked = shape;
-    marked.time += one_in(2) ? 1 : 0;
-    if (one_in(2)) marked.channel = 1;
-    return make<bool>("resets", marked, broadcasts::sometimes, false);
+    scanrec::extents mask_shape = shape;
+    mask_shape.time += one_in(2) ? 1 : 0;
+    if (one_in(2)) mask_shape.channel = 1;
+    return make<bool>("resets", mask_shape, broadcasts::sometimes, false);
   }
 
  private:

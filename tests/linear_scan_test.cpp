@@ -686,7 +686,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
     array<T> x, da, du, tx;
     array<V> xT, dx0, txT;
   };
-  const auto check = [&](problem_case& p, bool marks_of_channels) {
+  const auto check = [&](problem_case& p, bool channel_resets) {
     const layout l = p.l;
     // Chunks in scan order: single steps, vectors, tiles and what lies between.
     std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // first step, steps
@@ -699,19 +699,19 @@ TYPED_CASE("a stream of chunks is the whole sequence",
     // Of the first sequence all edges of chunks are cut, of the second some.
     for (const auto& [first, n] : chunks)
       if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
-    // The same marks, for every channel one of its own.
+    // The same resets, for every channel one of its own.
     std::vector<std::uint8_t> wide;
     for (const auto mark : p.reset_bytes) wide.insert(wide.end(), 17, mark);
-    // A chunk takes the mark behind its last step along, unless time ends there.
+    // A chunk takes the reset behind its last step along, unless time ends there.
     const auto resets = [&](std::int64_t first, std::int64_t n) -> sequence_view<const bool> {
       if (!p.with_resets) return {};
-      auto marks = p.resets();
-      if (marks_of_channels)
-        marks = {reinterpret_cast<const bool*>(wide.data()), p.shape,
-                 strides{steps * 17, 17, 1, 0}};
-      marks.data += first * marks.strides.time;
-      marks.shape.time = n + (first + n < steps ? 1 : 0);
-      return marks;
+      auto reset_mask = p.resets();
+      if (channel_resets)
+        reset_mask = {reinterpret_cast<const bool*>(wide.data()), p.shape,
+                      strides{steps * 17, 17, 1, 0}};
+      reset_mask.data += first * reset_mask.strides.time;
+      reset_mask.shape.time = n + (first + n < steps ? 1 : 0);
+      return reset_mask;
     };
     const auto slice = [&](array<T>& a, std::int64_t first, std::int64_t n) {
       auto v = a.view();
@@ -770,7 +770,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
       return r;
     };
     with_backends([&](const std::string& name, const tested::backend<T>& backend) {
-      INFO(name << " " << p.text() << ", resets " << p.with_resets << marks_of_channels);
+      INFO(name << " " << p.text() << ", resets " << p.with_resets << channel_resets);
       results whole = run(backend, {{0, steps}}), pieces = run(backend, chunks);
       for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
         const auto want = p.exact_forward(g, b, c);
@@ -794,10 +794,10 @@ TYPED_CASE("a stream of chunks is the whole sequence",
   int combination = 0;
   for (const layout l : {layout::channels_last, layout::time_contiguous, layout::mirrored})
     for (const direction d : {direction::forward, direction::reverse})
-      for (int marks = 0; marks < 3; ++marks) {
+      for (int reset_mask = 0; reset_mask < 3; ++reset_mask) {
         if (combination++ % stride_of_few != 0) continue;
-        problem_case p({2, steps, 17}, l, d, true, marks > 0);
-        check(p, marks == 2);
+        problem_case p({2, steps, 17}, l, d, true, reset_mask > 0);
+        check(p, reset_mask == 2);
       }
 }
 
@@ -809,13 +809,14 @@ TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before 
                                 extents{3, 40, 1}, extents{2, 33, 16, 2}}) {
       problem_case p(shape, l, direction::reverse, true, false), fresh = p;
       // A sequence of its own, and the same behind which another begins.
-      std::vector<std::uint8_t> marks(
+      std::vector<std::uint8_t> reset_mask(
           static_cast<std::size_t>(shape.group * shape.batch * (shape.time + 1)));
-      for (std::size_t i = 1; i <= marks.size(); ++i)
-        marks[i - 1] = i % static_cast<std::size_t>(shape.time + 1) == 0;
-      extents marked = shape;
-      marked.time += 1, marked.channel = 1;
-      const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()), marked);
+      for (std::size_t i = 1; i <= reset_mask.size(); ++i)
+        reset_mask[i - 1] = i % static_cast<std::size_t>(shape.time + 1) == 0;
+      extents mask_steps = shape;
+      mask_steps.time += 1, mask_steps.channel = 1;
+      const sequence_view<const bool> resets(reinterpret_cast<const bool*>(reset_mask.data()),
+                                             mask_steps);
       for (V& x : fresh.x0.storage()) x = V(0);
       for (V& x : fresh.tx0.storage()) x = V(0);
       fresh.make_states();

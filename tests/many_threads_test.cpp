@@ -221,12 +221,12 @@ TEST_CASE("resets far apart cut sequences whose time is split",
           "[tiled][forward][resets][threads]") {
   // Gates of 1 and -1, and inputs that are small integers: states are exact, those of the loop.
   constexpr std::int64_t steps = 6000;
-  const auto marks = std::make_unique<bool[]>(steps);
-  for (std::int64_t t = 0; t < steps; t += 701) marks[static_cast<std::size_t>(t)] = true;
+  const auto reset_mask = std::make_unique<bool[]>(steps);
+  for (std::int64_t t = 0; t < steps; t += 701) reset_mask[static_cast<std::size_t>(t)] = true;
   for (const std::int64_t channels : {1, 3})
     for (const auto& [name, strides_of] : layouts) {
       INFO(channels << " channels, " << name);
-      const extents shape{1, steps, channels}, of_marks{1, steps, 1};
+      const extents shape{1, steps, channels}, of_resets{1, steps, 1};
       const auto n = static_cast<std::size_t>(detail::element_count(shape));
       std::vector<float> gate = random(n, 1), input = random(n, 2), x(n), by_loop(n);
       for (float& a : gate) a = a < 0 ? -1.0f : 1.0f;
@@ -235,7 +235,8 @@ TEST_CASE("resets far apart cut sequences whose time is split",
       const auto view = [&](std::vector<float>& array) {
         return sequence_view<float>(array.data(), shape, of);
       };
-      const scan_options<float> options{.resets = {marks.get(), of_marks, channels_last(of_marks)}};
+      const scan_options<float> options{
+          .resets = {reset_mask.get(), of_resets, channels_last(of_resets)}};
       tested::linear_scan(tested::backend<float>("sequential", sequential{}), view(gate),
                           view(input), view(by_loop), options);
       for (const int threads : {1, 3}) {

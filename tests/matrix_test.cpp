@@ -49,7 +49,7 @@ struct arrays {
   scanrec::strides strides;
   std::vector<M> a, ta, da;
   std::vector<V> u, x, w, tu, tx, du, du_reversed, x0, xT, tx0, txT, wT, dx0;
-  std::vector<std::uint8_t> marks;
+  std::vector<std::uint8_t> reset_mask;
 
   arrays(const extents& s, bool time_last)
       : shape(s), strides(time_last ? time_contiguous(s) : channels_last(s)) {
@@ -69,12 +69,12 @@ struct arrays {
     };
     for (auto* v : {&u, &x, &w, &tu, &tx, &du, &du_reversed}) fill(*v, n);
     for (auto* v : {&x0, &xT, &tx0, &txT, &wT, &dx0}) fill(*v, m);
-    marks.resize(static_cast<std::size_t>(s.group * s.batch * marked_steps()));
-    for (std::size_t i = 0; i < marks.size(); ++i) marks[i] = i % 11 == 5;
-    marks[static_cast<std::size_t>(marked_steps() - 1)] = 1;
+    reset_mask.resize(static_cast<std::size_t>(s.group * s.batch * reset_steps()));
+    for (std::size_t i = 0; i < reset_mask.size(); ++i) reset_mask[i] = i % 11 == 5;
+    reset_mask[static_cast<std::size_t>(reset_steps() - 1)] = 1;
   }
   /// Unless the batch is 2, resets have one more step, after the last.
-  std::int64_t marked_steps() const { return shape.time + (shape.batch != 2 ? 1 : 0); }
+  std::int64_t reset_steps() const { return shape.time + (shape.batch != 2 ? 1 : 0); }
   template <class E>
   sequence_view<E> view(std::vector<E>& v) const {
     return {v.data(), shape, strides};
@@ -82,8 +82,8 @@ struct arrays {
   state_view<V> edge(std::vector<V>& v) const { return {v.data(), shape}; }
   sequence_view<const bool> resets() const {
     extents one = shape;
-    one.channel = 1, one.time = marked_steps();
-    return {reinterpret_cast<const bool*>(marks.data()), one};
+    one.channel = 1, one.time = reset_steps();
+    return {reinterpret_cast<const bool*>(reset_mask.data()), one};
   }
   scan_options<V> options(direction order) {
     return {.order = order, .initial_state = edge(x0), .final_state = edge(xT), .resets = resets()};
@@ -149,7 +149,7 @@ void check_exact() {
               const std::int64_t t = order == direction::forward ? i : shape.time - 1 - i;
               const std::int64_t mark = order == direction::forward ? t : t + 1;
               const bool cut =
-                  mark < want.marked_steps() && want.marks[s * want.marked_steps() + mark] != 0;
+                  mark < want.reset_steps() && want.reset_mask[s * want.reset_steps() + mark] != 0;
               const auto at =
                   s * want.strides.batch + t * want.strides.time + c * want.strides.channel;
               auto next = want.u[at];
@@ -344,8 +344,8 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix]
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
       with_operator_backends([&](const std::string& name, const auto& backend) {
         arrays<double, 2> p({1, 90, 3}, time_last);
-        std::fill(p.marks.begin(), p.marks.end(), std::uint8_t{0});
-        p.marks[40] = 1;
+        std::fill(p.reset_mask.begin(), p.reset_mask.end(), std::uint8_t{0});
+        p.reset_mask[40] = 1;
         const auto at = [&](std::int64_t t, std::int64_t c) {
           return static_cast<std::size_t>(t * p.strides.time + c * p.strides.channel);
         };

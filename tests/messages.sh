@@ -46,7 +46,7 @@ struct running_sum {
   reset_field cuts;
   output_field<float> state;
 #ifndef NO_arrays
-  using arrays = array_list<reads<&running_sum::input>, reads_marks<&running_sum::cuts>,
+  using arrays = array_list<reads<&running_sum::input>, reads_reset_mask<&running_sum::cuts>,
                             writes<&running_sum::state>>;
 #endif
 #ifndef NO_load

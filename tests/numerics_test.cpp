@@ -234,13 +234,13 @@ TEST_CASE("long sequences that threads share are exact, and round alike for any 
           "[numerics][determinism][threaded][forward][vjp][resets]") {
   for (const extents shape : {extents{1, 20011, 1}, extents{2, 9000, 3}})
     for (const scanrec::strides strides : {channels_last(shape), time_contiguous(shape)})
-      for (const int marked : {0, 1})
+      for (const int mask_steps : {0, 1})
         for (const bool shared_gate : {false, true}) {
           const std::size_t n = shape.batch * shape.time * shape.channel;
           std::vector<std::uint8_t> starts(shape.batch * shape.time);
           for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % 1237 == 77;
           sequence_view<const bool> resets;
-          if (marked)
+          if (mask_steps)
             resets = {reinterpret_cast<const bool*>(starts.data()),
                       {shape.batch, shape.time, 1},
                       scanrec::strides{shape.time, 1, 0}};

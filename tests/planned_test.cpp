@@ -49,7 +49,7 @@ struct scan_arrays {
   extents shape;
   std::vector<T> gate, input, state;
   std::vector<V> initial, final;
-  std::vector<char> marks;
+  std::vector<char> reset_mask;
 
   scan_arrays(const extents& of, unsigned seed)
       : shape(of),
@@ -58,12 +58,12 @@ struct scan_arrays {
         state(element_count(of)),
         initial(as<V>(noise(of.batch * of.channel, seed + 2))),
         final(initial.size()),
-        marks(of.batch * of.time) {
-    for (std::size_t i = 0; i < marks.size(); i += 3 + seed % 3) marks[i] = 1;
+        reset_mask(of.batch * of.time) {
+    for (std::size_t i = 0; i < reset_mask.size(); i += 3 + seed % 3) reset_mask[i] = 1;
   }
   static std::int64_t element_count(const extents& e) { return e.batch * e.time * e.channel; }
   sequence_view<T> view(std::vector<T>& v) { return {v.data(), shape}; }
-  const bool* resets() const { return reinterpret_cast<const bool*>(marks.data()); }
+  const bool* resets() const { return reinterpret_cast<const bool*>(reset_mask.data()); }
   scan_options<V> options(direction order, bool with_resets) {
     scan_options<V> o;
     o.order = order;
@@ -283,7 +283,7 @@ TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
   const auto at = [&](const std::vector<float>& v) {
     return sequence_view<const float>(v.data(), shape);
   };
-  const std::vector<char> zoned{0, 1, 0, 1, 0}, marks{0, 0, 1};
+  const std::vector<char> zoned{0, 1, 0, 1, 0}, reset_mask{0, 0, 1};
   for (const direction order : {direction::forward, direction::reverse})
     for (const bool more : {false, true}) {
       gated_options<float> options{.order = order,
@@ -292,7 +292,7 @@ TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
       options.final_state = state_view(want_last.data(), shape);
       if (more) {
         options.zoneout = {reinterpret_cast<const bool*>(zoned.data()), shape, {.time = 1}};
-        options.resets = {reinterpret_cast<const bool*>(marks.data()), extents{1, 3, 1}};
+        options.resets = {reinterpret_cast<const bool*>(reset_mask.data()), extents{1, 3, 1}};
       }
       gated_scan(cell, arrays{at(z), at(f), at(o)}, sequence_view(want.data(), shape), none,
                  options);

@@ -126,12 +126,12 @@ void check(const extents& shape, direction order, bool resets, bool starts) {
     random = random * 1664525U + 1013904223U;
     x = static_cast<T>(static_cast<float>(random >> 8U) * 0x1p-22F - 2);
   }
-  const auto marks = std::make_unique<bool[]>(n);
-  for (std::size_t i = 0; i < n; ++i) marks[i] = i * i % 41 == 3;
+  const auto reset_mask = std::make_unique<bool[]>(n);
+  for (std::size_t i = 0; i < n; ++i) reset_mask[i] = i * i % 41 == 3;
   const cell::arrays<sequence_view<const T>> arrays{
       {pre.data(), shape}, {pre.data() + n, shape}, {pre.data() + 2 * n, shape}};
   const sequence_view<const bool> cuts =
-      resets ? sequence_view<const bool>(marks.get(), shape) : sequence_view<const bool>();
+      resets ? sequence_view<const bool>(reset_mask.get(), shape) : sequence_view<const bool>();
   const state_view<const float> first =
       starts ? state_view<const float>(initial.data(), shape) : state_view<const float>();
   const gated_options<float> options{.order = order, .initial_state = first, .resets = cuts};

@@ -63,7 +63,7 @@ struct arrays {
   std::int64_t P, C, Q, apart;  // states, of both directions, outputs
   shared_vector<R> u, y, y_grad, u_grad, intervals, intervals_grad;
   shared_vector<complex> states, scratch, gates, start, last, last_grad, start_grad;
-  shared_vector<char> marks;
+  shared_vector<char> reset_mask;
 
   arrays(const s5_system<R>& s, const extents& of_u, std::int64_t more_steps)
       : shape(of_u),
@@ -87,8 +87,8 @@ struct arrays {
     for (R& x : intervals) x = std::abs(x);
     fill(states, C), fill(scratch, C), fill(gates, P);
     fill(start, P, true), fill(last, P, true), fill(last_grad, P, true), fill(start_grad, P, true);
-    marks.resize(intervals.size());
-    for (char& m : marks) m = bits() % 8 == 0;
+    reset_mask.resize(intervals.size());
+    for (char& m : reset_mask) m = bits() % 8 == 0;
   }
   template <class E>
   auto view(shared_vector<E>& v, std::int64_t channels) const {
@@ -101,7 +101,7 @@ struct arrays {
   }
   sequence_view<const bool> resets() const {
     // Rows that are apart have marks behind their last step, too.
-    return {reinterpret_cast<const bool*>(marks.data()),
+    return {reinterpret_cast<const bool*>(reset_mask.data()),
             {.batch = shape.batch, .time = shape.time + (apart > 0 ? 1 : 0), .channel = 1},
             {.batch = shape.time + apart, .time = 1, .channel = 1, .group = 0}};
   }

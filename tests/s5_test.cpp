@@ -429,12 +429,12 @@ TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5]
     intervals.each([](float& x) { x = std::abs(x); });
     s5_options<float> options;
     s5_vjp_options<float> back;
-    extents marked = shape;
-    marked.time += bits() % 2, marked.channel = bits() % 2 == 0 ? 1 : P;
+    extents mask_steps = shape;
+    mask_steps.time += bits() % 2, mask_steps.channel = bits() % 2 == 0 ? 1 : P;
     const auto resets =
-        bits() % 4 == 0 ? tested::guarded<bool>() : any(bool(), marked, broadcasts::sometimes);
+        bits() % 4 == 0 ? tested::guarded<bool>() : any(bool(), mask_steps, broadcasts::sometimes);
     options.resets = back.resets = resets.view();
-    INFO("case " << number << ", " << to_string(shape) << ", resets " << to_string(marked)
+    INFO("case " << number << ", " << to_string(shape) << ", resets " << to_string(mask_steps)
                  << ", strides " << to_string(resets.view().strides));
     if (!both_ways) {
       options.initial_state = back.initial_state = first.state();
@@ -464,11 +464,11 @@ TEST_CASE("state spaces do not see what begins behind their last step", "[s5][re
       const loss_of loss(
           make_s5<double>({.channels = 3, .states = 4, .bidirectional = bidirectional}, engine));
       const auto& s = loss.s;
-      // The marks of the six steps, and one more.
-      bool marks[14] = {};
+      // The resets of the six steps, and one more.
+      bool reset_mask[14] = {};
       for (int b = 0; b < 2; ++b) {
-        std::copy_n(loss.resets_at + 6 * b, 6, marks + 7 * b);
-        marks[7 * b + 6] = true;
+        std::copy_n(loss.resets_at + 6 * b, 6, reset_mask + 7 * b);
+        reset_mask[7 * b + 6] = true;
       }
       const auto numbers = static_cast<std::size_t>(12 * s.state_channels());
       const auto run = [&](const sequence_view<const bool>& resets) {
@@ -497,7 +497,7 @@ TEST_CASE("state spaces do not see what begins behind their last step", "[s5][re
         return std::tuple(y, states, ends, u_grad,
                           std::vector<complex>(g.lambda.data(), g.lambda.data() + g.lambda.size()));
       };
-      CHECK((run(loss.resets()) == run({marks, {2, 7, 1}})));
+      CHECK((run(loss.resets()) == run({reset_mask, {2, 7, 1}})));
     }
 }
 

@@ -137,7 +137,7 @@ struct given {
   array<R> skip, bias, intervals;
   array<V> a, initial, final_grad;
   mixing<V, S> b, c;
-  tested::guarded_vector<unsigned char> marks;
+  tested::guarded_vector<unsigned char> reset_mask;
   sequence_view<const bool> resets;
 };
 /// What is written.
@@ -313,18 +313,18 @@ class call {
     numbers.cut.assign(static_cast<std::size_t>(B * T * D), 0);
     if (p.resets == 0) return;
     const std::int64_t rows = T + (p.resets > 2 ? 1 : 0), columns = p.resets % 2 == 1 ? 1 : D;
-    const extents marked{.batch = B, .time = rows, .channel = columns};
+    const extents mask_steps{.batch = B, .time = rows, .channel = columns};
     const scanrec::strides strides =
-        lies == order::random ? random_strides(marked) : channels_last(marked);
-    const tested::spanned span(marked, strides);
-    in.marks.reserve(1);
-    in.marks.resize(static_cast<std::size_t>(span.elements));
-    const sequence_view<bool> marks(reinterpret_cast<bool*>(in.marks.data()) + span.first, marked,
-                                    strides);
+        lies == order::random ? random_strides(mask_steps) : channels_last(mask_steps);
+    const tested::spanned span(mask_steps, strides);
+    in.reset_mask.reserve(1);
+    in.reset_mask.resize(static_cast<std::size_t>(span.elements));
+    const sequence_view<bool> reset_mask(reinterpret_cast<bool*>(in.reset_mask.data()) + span.first,
+                                         mask_steps, strides);
     for (std::int64_t b = 0; b < B; ++b)
       for (std::int64_t t = 0; t < rows; ++t)
-        for (std::int64_t d = 0; d < columns; ++d) marks.at(b, t, d) = fraction() < 0.1;
-    in.resets = marks;
+        for (std::int64_t d = 0; d < columns; ++d) reset_mask.at(b, t, d) = fraction() < 0.1;
+    in.resets = reset_mask;
     for (std::int64_t b = 0; b < B; ++b)
       for (std::int64_t t = 0; t < T; ++t)
         for (std::int64_t d = 0; d < D; ++d) {

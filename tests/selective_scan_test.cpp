@@ -215,9 +215,9 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
     p.order = reverse ? direction::reverse : direction::forward;
     call<float, float> packed(p, order::channels_last, 10), apart(p, order::channels_last, 10);
     constexpr std::int64_t ends[]{0, 1, 77, 205, 300};
-    for (std::int64_t i = 0; i < 600; ++i) packed.in.marks[i] = false;
+    for (std::int64_t i = 0; i < 600; ++i) packed.in.reset_mask[i] = false;
     for (const std::int64_t b : {0, 1})
-      for (const std::int64_t t : {0, 1, 77, 205}) packed.in.marks[b * 300 + t] = true;
+      for (const std::int64_t t : {0, 1, 77, 205}) packed.in.reset_mask[b * 300 + t] = true;
     // What lies behind a cut cannot be seen, whatever it is.
     packed.in.final_grad = {}, apart.in.final_grad = {};
     packed.run(tiled{});
@@ -251,7 +251,7 @@ TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[se
   p.resets = 1;
   const auto make = [&] {
     call<float, float> c(p, order::channels_last, 11);
-    for (std::int64_t i = 0; i < 600; ++i) c.in.marks[i] = i % 300 == 250;
+    for (std::int64_t i = 0; i < 600; ++i) c.in.reset_mask[i] = i % 300 == 250;
     return c;
   };
   auto good = make(), bad = make();

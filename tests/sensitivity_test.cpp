@@ -40,9 +40,10 @@ void check_sensitivity(const B& backend) {
   for (std::size_t i = 0; i < 6; ++i)
     start[i] = number(700 + i), start_tangent[i] = number(720 + i);
   const sequence_view<const T> gate(lambda, shape, once), ones(one, shape, once);
-  bool marks[182] = {};
-  marks[17] = marks[90] = marks[101] = true;  // that of step 90 is behind the first sequence
-  const sequence_view<const bool> resets(marks, {2, 91, 1});
+  bool reset_mask[182] = {};
+  reset_mask[17] = reset_mask[90] = reset_mask[101] =
+      true;  // that of step 90 is behind the first sequence
+  const sequence_view<const bool> resets(reset_mask, {2, 91, 1});
   for (const direction order : {direction::forward, direction::reverse}) {
     linear_scan_sensitivity(backend, gate, sequence_view<const T>(u.data(), shape),
                             sequence_view(state.data(), shape),

@@ -24,7 +24,7 @@ struct whole {
   direction order;
   bool resets, constant;
   std::vector<T> gate, input, grad;
-  std::vector<std::uint8_t> marks;  // one more than steps
+  std::vector<std::uint8_t> reset_mask;  // one more than steps
   std::vector<compute_t<T>> first, last_grad;
 
   whole(const extents& s, direction o, bool with_resets, bool constant_gate, unsigned seed)
@@ -40,7 +40,7 @@ struct whole {
     fill(gate, std::max<std::size_t>(n, lanes), true), fill(input, n, false), fill(grad, n, false);
     fill(first, lanes, false), fill(last_grad, lanes, false);
     for (std::int64_t i = 0; i < s.group * s.batch * (s.time + 1); ++i)
-      marks.push_back(bits() % 23 == 0 ? 1 : 0);
+      reset_mask.push_back(bits() % 23 == 0 ? 1 : 0);
   }
   sequence_view<T> over(std::vector<T>& values) const { return {values.data(), shape}; }
   sequence_view<const T> gates() const {
@@ -51,11 +51,11 @@ struct whole {
   sequence_view<const T> grads() const { return {grad.data(), shape}; }
   state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
   state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
-  /// Of steps [begin, end), and the mark behind them.
+  /// Of steps [begin, end), and the reset behind them.
   sequence_view<const bool> cuts(std::int64_t begin, std::int64_t end) const {
     if (!resets) return {};
     const std::int64_t T1 = shape.time + 1;
-    return {reinterpret_cast<const bool*>(marks.data()) + begin,
+    return {reinterpret_cast<const bool*>(reset_mask.data()) + begin,
             {.batch = shape.batch, .time = end - begin + 1, .channel = 1, .group = shape.group},
             strides{T1, 1, 0, shape.batch * T1}};
   }
@@ -95,12 +95,12 @@ struct whole {
         factors.push_back(factor);
         terms.push_back(reference::widened(u.at(b, t, c, g)));
         sizes.push_back(reference::magnitude(terms.back()));
-        // The mark of the later of the two steps that are linked here. The gradient of the final
+        // The reset of the later of the two steps that are linked here. The gradient of the final
         // state is its own.
         const std::int64_t later = ascending ? t : t + 1;
-        cut.push_back(
-            resets && !(adjoint && i == 0) &&
-            marks[static_cast<std::size_t>((g * shape.batch + b) * (shape.time + 1) + later)] != 0);
+        cut.push_back(resets && !(adjoint && i == 0) &&
+                      reset_mask[static_cast<std::size_t>((g * shape.batch + b) * (shape.time + 1) +
+                                                          later)] != 0);
       }
       const auto lane = static_cast<std::size_t>((g * shape.batch + b) * shape.channel + c);
       const auto want = reference::scan<V>(

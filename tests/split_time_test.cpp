@@ -151,13 +151,13 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
   // What is not finite behind shows where the part ends from 0, and not behind a cut.
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     gate[2 * 90000] = bad;
-    std::vector<std::uint8_t> marks(static_cast<std::size_t>(steps), 0);
-    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()),
+    std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(steps), 0);
+    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(reset_mask.data()),
                                            {.batch = 1, .time = steps, .channel = 1});
     const auto maps = linear_scan_summary(tiled{}, a, u, {.resets = resets});
     CHECK_FALSE(std::isfinite(maps[0].act(1.0)));
     CHECK(std::isfinite(maps[1].act(1.0)));
-    marks[95000] = 1;
+    reset_mask[95000] = 1;
     const auto cut = linear_scan_summary(tiled{}, a, u, {.resets = resets});
     CHECK((cut[0].a == 0 && std::isfinite(cut[0].u)));
   }
@@ -224,8 +224,8 @@ TEST_CASE("where states computed from 0 overflow, the part needs its entering st
           "[split_time]") {
   const extents shape{.batch = 1, .time = 4};
   const std::vector<float> gate(4, 1.0f), input{3e38f, 3e38f, -3e38f, -3e38f};
-  const bool marks[] = {false, false, false, true};
-  const sequence_view<const bool> resets(marks, shape);
+  const bool reset_mask[] = {false, false, false, true};
+  const sequence_view<const bool> resets(reset_mask, shape);
   const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
   std::vector<float> got(4), states{-3e38f};
   const sequence_view<float> x(got.data(), shape);
@@ -240,13 +240,13 @@ TEST_CASE("where states computed from 0 overflow, the part needs its entering st
 TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_time][resets]") {
   const extents shape{.batch = 1, .time = 3, .channel = 2};
   const float gate[] = {2, 3, 2, 3, 2, 3}, input[] = {1, 1, 1, 1, 1, 1};
-  const bool marks[] = {false, true, false};
+  const bool reset_mask[] = {false, true, false};
   const sequence_view<const float> a(gate, shape), u(input, shape);
   const auto nothing = linear_scan_summary(tiled{}, a.steps(1, 1), u.steps(1, 1));
   const auto all = linear_scan_summary(tiled{}, a, u);
   const auto cut = linear_scan_summary(
       tiled{}, a, u,
-      {.resets = sequence_view<const bool>(marks, {.batch = 1, .time = 3, .channel = 1})});
+      {.resets = sequence_view<const bool>(reset_mask, {.batch = 1, .time = 3, .channel = 1})});
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK((nothing[i].a == 1 && nothing[i].u == 0));
     CHECK(cut[i].a == 0);

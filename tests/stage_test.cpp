@@ -250,20 +250,20 @@ TEST_CASE("marks of cuts come with the one outside of the sequence where there i
         float same = 1;
         scan r;
         r.gate = r.input = {&same, {}};
-        r.cuts.marks = {mark(1, 0), as.strides};
+        r.cuts.reset_mask = {mark(1, 0), as.strides};
         r.cuts.shift = shift;
-        if (!one_more && shift != 0) r.cuts.unmarked = shift < 0 ? 0 : steps - 1;
+        if (!one_more && shift != 0) r.cuts.step_without_reset = shift < 0 ? 0 : steps - 1;
         for (std::int64_t begin = 0; begin < steps; begin += 9) {
           const block where{begin, std::min(begin + 9, steps), 3,
                             layout.along == lane_axis::time ? 1 : 5};
           const scan here = detail::standing_at(r, where.begin, where.channel);
           const detail::staged_block<scan> staged(here, layout, where, lanes, steps, true);
           const auto& cuts = staged.recurrence().cuts;
-          CHECK(cuts.marks.data != here.cuts.marks.data);
+          CHECK(cuts.reset_mask.data != here.cuts.reset_mask.data);
           for (std::int64_t t = where.begin; t < where.end; ++t)
             for (std::int64_t c = 0; c < where.channels; ++c)
-              if (t != cuts.unmarked)
-                REQUIRE(value_at(cuts.marks, t - where.begin + shift, c) ==
+              if (t != cuts.step_without_reset)
+                REQUIRE(value_at(cuts.reset_mask, t - where.begin + shift, c) ==
                         *mark(1 + t + shift, where.channel + c));
         }
       }

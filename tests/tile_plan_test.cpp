@@ -549,7 +549,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   constexpr std::int64_t constant = 512 * 1024;
   std::int64_t array = huge;
   for (const array_use& a : p)
-    if (a.data && a.sequence && a.type != &detail::type_mark<bool>)
+    if (a.data && a.sequence && a.type != &detail::type_tag<bool>)
       array = std::min(array, a.element_bytes);
   array *= detail::element_count(p.shape);
   CHECK(s.bytes <= array / 256 + plan.threads * constant);

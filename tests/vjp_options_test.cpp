@@ -43,13 +43,13 @@ strides strides_of(const layout& l, const extents& shape, bool along_time, bool 
 
 struct memory_of_a_call {
   std::vector<word> gate, state, grad, start, last, gate_grad, input_grad, initial_grad;
-  std::array<bool, elements> marks;
+  std::array<bool, elements> reset_mask;
 
   memory_of_a_call() : gate(elements), state(elements), grad(elements), start(36), last(36) {
     reference::generator bits{5};
     for (auto* all : {&gate, &state, &grad, &start, &last})
       for (word& x : *all) x = bits();
-    for (bool& mark : marks) mark = bits() % 5 == 0;
+    for (bool& mark : reset_mask) mark = bits() % 5 == 0;
   }
   void clear() {
     // Gradients are added to, or written over.
@@ -86,7 +86,7 @@ void run(const tested::backend<word>& on, const combination& c, memory_of_a_call
   scanrec::strides strides = c.along_time ? time_contiguous(of) : channels_last(of);
   if (c.resets == 3) strides.batch = 0;
   if (c.resets == 4) strides.time = 0;
-  if (c.resets > 0) options.resets = {m.marks.data(), of, strides};
+  if (c.resets > 0) options.resets = {m.reset_mask.data(), of, strides};
   const scan_gradients<word> gradients{
       .gate_grad = view(m.gate_grad, c.gate_grad),
       .input_grad = view(m.input_grad, c.input_grad),

@@ -118,7 +118,7 @@ class Header:
         self._scan(parsed(text), "")
 
     def _comment(self, row):
-        """The `///` lines right above a row, without their marks."""
+        """The `///` lines right above a row, without their slashes."""
         lines, above = [], self.text.splitlines()[:row]
         while above and re.match(r"\s*///(?!<)", above[-1]):
             lines.insert(0, above.pop().strip()[3:].removeprefix(" "))

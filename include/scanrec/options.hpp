@@ -27,7 +27,7 @@ struct scan_options {
   direction order = direction::forward;
   detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
   detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
-  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The mark after the last step
+  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The reset after the last step
   /// says that a sequence starts there: it cuts a reverse scan from its initial state.
   detail::sequence_option<const bool> resets{};
 };
@@ -99,7 +99,7 @@ template <class R>
 struct s5_options {
   detail::state_option<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
   detail::state_option<std::complex<R>> final_state{};
-  /// (batch, time or time + 1, 1 or P): a sequence starts here. The mark after the last step has
+  /// (batch, time or time + 1, 1 or P): a sequence starts here. The reset after the last step has
   /// no effect: states that run backward start there from 0.
   detail::sequence_option<const bool> resets{};
   /// For samples at irregular times, (batch, time, 1): the factor of the step at each.

@@ -51,7 +51,7 @@ struct array_use {
   bool given = false;                  // whether the caller passed it, if only an empty one
   bool in_place = false;               // shares every element with an array that is read
   bool one_channel_will_do = false;    // resets may have a channel extent of 1
-  bool one_step_more_will_do = false;  // they may have a mark behind the last step
+  bool one_step_more_will_do = false;  // they may have a reset behind the last step
   bool one_step_more = false;          // and have it, besides those in `shape`
   bool makes_factor = false;           // the factors of the maps are made of it
   bool checkpoints = false;            // of one value per sequence for every stretch of steps
@@ -119,7 +119,7 @@ constexpr std::int64_t element_count(const extents& e) {
 }
 
 template <class T>
-inline constexpr char type_mark{};
+inline constexpr char type_tag{};
 
 /// Describes a view as an array of a call.
 template <class View>
@@ -130,7 +130,7 @@ SCANREC_INLINE void describe_view(array_use& array, const char* name, const View
   array.data = reinterpret_cast<const std::byte*>(view.data);
   array.shape = view.shape, array.strides = view.strides;
   array.element_bytes = sizeof(element), array.alignment = alignof(element);
-  array.type = &type_mark<element>;
+  array.type = &type_tag<element>;
   array.use = use;
   array.given = !view.absent();
 }

@@ -13,7 +13,7 @@ namespace scanrec::native {
 /// How a call uses an array. Arrays that are read come first, then those that are written.
 enum class role {
   read,
-  read_marks,        ///< bytes
+  read_mask,         ///< bytes
   read_resets,       ///< bytes, perhaps of one step more
   read_edge,         ///< one element per sequence: no time axis
   read_checkpoints,  ///< of the type of an edge, one for every stretch of steps
@@ -107,7 +107,7 @@ struct call_of<scanrec_gated_arrays> {
        {"input_gate", &a::input_gate, role::read},
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
-       {"zoneout", &a::zoneout, role::read_marks},
+       {"zoneout", &a::zoneout, role::read_mask},
        {"output", &a::output, role::write},
        {"final_state", &a::final_state, role::write_edge, "initial_state"},
        {"state", &a::state, role::write},
@@ -125,7 +125,7 @@ struct call_of<scanrec_gated_vjp_arrays> {
        {"input_gate", &a::input_gate, role::read},
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
-       {"zoneout", &a::zoneout, role::read_marks},
+       {"zoneout", &a::zoneout, role::read_mask},
        {"state", &a::state, role::read},
        {"checkpoints", &a::checkpoints, role::read_checkpoints},
        {"output_grad", &a::output_grad, role::read},

@@ -30,9 +30,9 @@ state_view<compute_t<T>> state_of(const call& c, const scanrec_array& a) {
   return {static_cast<compute_t<T>*>(a.data), c.shape, strides_of(a)};
 }
 inline sequence_view<const bool> resets_of(const call& c, const scanrec_array& a) {
-  auto marks = sequence_of<const bool>(c, a);
-  if (is_given(a) && c.more_resets) ++marks.shape.time;
-  return marks;
+  auto reset_mask = sequence_of<const bool>(c, a);
+  if (is_given(a) && c.more_resets) ++reset_mask.shape.time;
+  return reset_mask;
 }
 template <class T>
 auto checkpoints_of(const call& c, const scanrec_array& a) {

@@ -146,7 +146,7 @@ class request {
   }
 
   [[nodiscard]] std::int64_t bytes_of(role use) const {
-    if (use == role::read_marks || use == role::read_resets) return 1;
+    if (use == role::read_mask || use == role::read_resets) return 1;
     return (is_edge(use) || is_checkpoints(use) ? edge_bytes : element_bytes)[dtype_];
   }
 

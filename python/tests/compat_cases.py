@@ -104,7 +104,7 @@ class Draw:
     def pair(self, *shape: int) -> np.ndarray:
         return self.number(*shape) + 1j * self.number(*shape)
 
-    def marks(self, *shape: int) -> np.ndarray:
+    def booleans(self, *shape: int) -> np.ndarray:
         return self.stream.uniform(0, 1, shape) < 0.3
 
 
@@ -242,7 +242,7 @@ def state_spaces():
     add("jax", *module, semigroup_op="affine", state=first, input=steps)
     flagged = {
         "state": lambda d: (first(d), np.asarray(False)),
-        "input": lambda d: (steps(d), d.marks(9)),
+        "input": lambda d: (steps(d), d.booleans(9)),
     }
     add("jax", *module, "resettable", semigroup_op="resettable", **flagged)
 
@@ -267,7 +267,7 @@ def returns():
         given = {**errors, "stop_target_gradients": stop}
         add("jax", "rlax", corrected, name, ("rlax._src.multistep", corrected), **given)
     trace = {"v_tm1": steps, "v_t": steps, **first, "rho_tm1": lambda d: 3 * d.share(9)}
-    mask = {"sample_mask": lambda d: ~d.marks(9), "stop_target_gradients": False}
+    mask = {"sample_mask": lambda d: ~d.booleans(9), "stop_target_gradients": False}
     add("jax", "rlax", "vtrace", **trace, **mask, clip_rho_threshold=0.9)
     add("jax", "rlax", "leaky_vtrace", **trace, alpha_=0.25, lambda_=share)
     add("jax", "rlax", "vtrace_td_error_and_advantage", **trace, clip_pg_rho_threshold=0.8)
@@ -276,7 +276,7 @@ def returns():
 
     steps = lambda d: d.number(2, 9, 2)
     share = lambda d: d.share(2, 9, 2)
-    mark = lambda d: d.marks(2, 9, 2)
+    mark = lambda d: d.booleans(2, 9, 2)
     after = {"next_state_value": steps, "reward": steps, "done": mark}
     module = "torchrl.objectives.value.functional"
     # Numbers that float32 has: the original rounds discounts to it.
@@ -301,15 +301,15 @@ def returns():
     agent = SimpleNamespace(gamma=0.97, tau=0.9, horizon_length=9)
     games = {
         "self": agent,
-        "fdones": lambda d: 1.0 * d.marks(3),
+        "fdones": lambda d: 1.0 * d.booleans(3),
         "last_extrinsic_values": lambda d: d.number(3, 1),
-        "mb_fdones": lambda d: 1.0 * d.marks(9, 3),
+        "mb_fdones": lambda d: 1.0 * d.booleans(9, 3),
         "mb_extrinsic_values": lambda d: d.number(9, 3, 1),
         "mb_rewards": lambda d: d.number(9, 3, 1),
     }
     module = "rl_games.common.a2c_common"
     add("torch", module, "discount_values", original=(module, "A2CBase.discount_values"), **games)
-    masks = {**games, "mb_masks": lambda d: 1.0 * d.marks(9, 3)}
+    masks = {**games, "mb_masks": lambda d: 1.0 * d.booleans(9, 3)}
     masked = "discount_values_masks"
     add("torch", module, masked, original=(module, f"A2CBase.{masked}"), **masks)
 

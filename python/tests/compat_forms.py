@@ -88,7 +88,7 @@ class Draw:
     def pair(self, axes: str) -> np.ndarray:
         return (self.number(axes) + 1j * self.number(axes)) / 2
 
-    def marks(self, axes: str) -> np.ndarray:
+    def booleans(self, axes: str) -> np.ndarray:
         return self.stream.uniform(0, 1, self.shape(axes)) < 0.4
 
 
@@ -120,8 +120,8 @@ def pair(axes):
     return lambda d: d.pair(axes)
 
 
-def marks(axes):
-    return lambda d: d.marks(axes)
+def booleans(axes):
+    return lambda d: d.booleans(axes)
 
 
 def single(make):
@@ -222,7 +222,7 @@ def operators():
         op = d.sizes["op"]
         pairs = (d.share(d.sizes["x"]), d.number(d.sizes["x"]))
         if op == "resettable":
-            return pairs, d.marks("t")
+            return pairs, d.booleans("t")
         return pairs if op == "affine" else pairs[1]
 
     def first(d):
@@ -389,13 +389,13 @@ def torchrl():
     factor = {
         "number": 0.75, "1": 1, "numpy": np.float32(0.75), "0-d": np.array(0.75),
         "0-d int": np.array(1), "one": np.array([0.75]), "whole": share, "single": single(share),
-        "whole int": lambda d: d.marks(d.sizes["x"]).astype(int),
+        "whole int": lambda d: d.booleans(d.sizes["x"]).astype(int),
         "steps": lambda d: d.share(along(d)),
     }  # fmt: skip
     axes = {"-2": ("btc", -2), "1": ("btc", 1), "0": ("tbc", 0), "-1": ("bct", -1)}
     layout = {"_at": axes, "_x": only(lambda d: d.sizes["at"][0])}
     steps = only(lambda d: d.number(d.sizes["x"]))
-    mark = lambda d: d.marks(d.sizes["x"])
+    mark = lambda d: d.booleans(d.sizes["x"])
     time = {"time_dim": only(lambda d: d.sizes["at"][1])}
     ends = {"done": only(mark), "terminated": {**NOTHING, "given": mark}}
     after = {"next_state_value": steps, "reward": steps, **ends}
@@ -441,7 +441,7 @@ def rl_games():
         mask = 1.0 if mb_masks is None else mb_masks[..., None]
         return scan(self.gamma * self.tau * alive * mask, delta * mask, reverse=True)
 
-    flags = lambda axes: of_types(lambda d: d.marks(axes).astype(float))
+    flags = lambda axes: of_types(lambda d: d.booleans(axes).astype(float))
     agent = lambda d: SimpleNamespace(gamma=0.75, tau=0.5, horizon_length=d.sizes["t"])
     forms = {"self": only(agent), "fdones": flags("b"), "last_extrinsic_values": only(number("bc"))}
     forms |= {"mb_fdones": flags("tb"), "mb_extrinsic_values": of_types(number("tbc"))}
@@ -523,7 +523,7 @@ def rlax():
     offer("general_off_policy_returns_from_action_values", action_values, first | of_actions)
     clip = {"number": 0.9, "0-d": np.array(0.9)}
     given = {**first, **values, "v_tm1": only(number("t")), **rho, "lambda_": mixing}
-    given |= {"clip_rho_threshold": clip, "sample_mask": {**NOTHING, "given": marks("t")}}
+    given |= {"clip_rho_threshold": clip, "sample_mask": {**NOTHING, "given": booleans("t")}}
     offer("vtrace", vtrace, given)
     leaks = {"number": 0.25, "1.0": 1.0, "0-d": np.array(0.25)}
     offer("leaky_vtrace", vtrace, given | {"alpha_": leaks})

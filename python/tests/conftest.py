@@ -21,17 +21,17 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     shape = np.shape(input)
     steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)
     gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
-    marks = np.zeros(shape, bool) if resets is None else np.asarray(resets)
-    marked = list(shape)  # with a mark behind the last step, or without
-    marked[axis] = marks.shape[axis % len(shape) - len(shape)]
-    cut = np.moveaxis(np.broadcast_to(marks, marked), axis, 0)
+    reset_mask = np.zeros(shape, bool) if resets is None else np.asarray(resets)
+    mask_shape = list(shape)  # with a reset behind the last step, or without
+    mask_shape[axis] = reset_mask.shape[axis % len(shape) - len(shape)]
+    cut = np.moveaxis(np.broadcast_to(reset_mask, mask_shape), axis, 0)
     state = np.zeros(input.shape[1:], kind)
     if initial_state is not None:
         state[...] = np.asarray(initial_state, kind)
     steps = range(len(input))
     out = np.empty_like(input)
     for t in reversed(steps) if reverse else steps:
-        # A mark cuts the link between t - 1 and t, whichever way the scan goes.
+        # A reset cuts the link between t - 1 and t, whichever way the scan goes.
         mark = t + 1 if reverse else t
         carried = gate[t] * state
         if mark < len(cut):
@@ -246,7 +246,7 @@ class Random:
             x = x + 1j * self.generator.uniform(-scale, scale, shape)
         return np.asarray(x).astype(dtype)
 
-    def marks(self, *shape):
+    def booleans(self, *shape):
         return self.generator.random(shape) < 0.2
 
 

@@ -86,11 +86,13 @@ def advance(layer, p, carry, begins, u):
     return (h, seen[..., 1:]), y @ p["weight_out"].T
 
 
-def stepwise(layer, params, x, state=None, marks=None):
+def stepwise(layer, params, x, state=None, reset_mask=None):
     """layer.apply by a loop over `advance`, on arrays of `wide`; marks: (B, T + 1)."""
     first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
-    cuts = np.zeros((len(x), x.shape[1] + 1), bool) if marks is None else np.asarray(marks)
+    cuts = (
+        np.zeros((len(x), x.shape[1] + 1), bool) if reset_mask is None else np.asarray(reset_mask)
+    )
     cuts = [cuts[:, :-1].copy(), cuts[:, :0:-1].copy()]
     if state is None:
         for cut in cuts:

@@ -178,9 +178,9 @@ class Case:
     def resets(self):
         shape = list(self.shape)
         shape[self.axis] += self.more
-        marks = self.add("resets", shape, "bool")
+        reset_mask = self.add("resets", shape, "bool")
         # Marks of every step, as calls of the package have them.
-        if marks.strides[self.axis] == 0:
+        if reset_mask.strides[self.axis] == 0:
             del self.arrays["resets"]
             self.more = False
 

@@ -47,7 +47,7 @@ def test_scans(device, dtype, shape):
     edge, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
     gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
     first, final_grad = (random(*edge, dtype=edge_kind) for _ in range(2))
-    resets = random.marks(shape[0], shape[1] + 1, 1)
+    resets = random.booleans(shape[0], shape[1] + 1, 1)
     resets[0, -1] = True  # behind the last step
     backwards = dict(reverse=True, more_resets=True)
     given = {"gate": gate, "initial_state": first, "resets": resets}
@@ -79,7 +79,7 @@ def test_pooling(device, dtype, count):
     packed = random(*shape[:2], count * shape[2], dtype=kind, scale=2.0)
     pre = dict(zip(GATES, np.split(packed, count, -1)))
     first = random(2, 1, 18, dtype=WIDE.get(dtype, dtype))
-    given = {**pre, "initial_state": first, "zoneout": random.marks(*shape)}
+    given = {**pre, "initial_state": first, "zoneout": random.booleans(*shape)}
     like = random(*shape, dtype=kind)
     written = {"output": like, "final_state": first} | ({"state": like} if count > 2 else {})
     want, got = both(device, "gated_scan", dtype, shape, given, written)
@@ -98,11 +98,11 @@ def test_pooling_with_and_without_states(device, dtype, count, steps):
     """One kernel serves both; it is another one where steps are zoned out."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
-    for marks in ({}, {"zoneout": random.marks(*shape)}):
+    for reset_mask in ({}, {"zoneout": random.booleans(*shape)}):
         outputs = []
         for names in (["output"], ["output", "state"]):
             written = {name: np.empty(shape, kind) for name in names}
-            want, got = both(device, "gated_scan", dtype, shape, {**pre, **marks}, written)
+            want, got = both(device, "gated_scan", dtype, shape, {**pre, **reset_mask}, written)
             assert_alike(got, want, dtype)
             outputs.append(got["output"].tobytes())
         assert outputs[0] == outputs[1]
@@ -118,7 +118,7 @@ def test_states_computed_anew(device, dtype, count, steps):
     given = {
         **pre,
         "initial_state": random(2, 1, 16, dtype=wide),
-        "resets": random.marks(2, steps, 1),
+        "resets": random.booleans(2, steps, 1),
     }
     like = random(*shape, dtype=kind)
     kept = random(*_native.checkpoint_shape(shape, 1), dtype=wide)
@@ -242,7 +242,7 @@ def torch_values(torch, device):
 
     generator = torch.Generator().manual_seed(0)
     rand = lambda *shape: (torch.rand(*shape, generator=generator) - 0.5).to(device)
-    marks = lambda *shape: (torch.rand(*shape, generator=generator) < 0.2).to(device)
+    booleans = lambda *shape: (torch.rand(*shape, generator=generator) < 0.2).to(device)
     leaf = lambda *shape: rand(*shape).requires_grad_()
     out = []
 
@@ -256,7 +256,7 @@ def torch_values(torch, device):
     gate, input, first = leaf(2, 300, 3), leaf(2, 300, 3), leaf(2, 3)
     values(scans.linear_scan(gate, input, first, return_final=True), gate, input, first)
     scale = leaf(3)
-    resets = marks(2, 300, 1)
+    resets = booleans(2, 300, 1)
     values(scans.linear_scan(scale, input, resets=resets, reverse=True), scale, input)
     tangent = torch.func.jvp(scans.linear_scan, (gate, input), (rand(2, 300, 3), rand(2, 300, 3)))
     out.extend(x.detach().cpu() for x in tangent)
@@ -265,7 +265,7 @@ def torch_values(torch, device):
     values(scans.qrnn_pool(pre, memory="recompute", forget_bias=0.5), pre)
     for kind in ("f", "fo", "ifo"):
         pre = leaf(2, 40, 4 * len(kind) + 4)
-        values(scans.qrnn_pool(pre, pool=kind, zoneout=marks(2, 40, 4)), pre)
+        values(scans.qrnn_pool(pre, pool=kind, zoneout=booleans(2, 40, 4)), pre)
     return out
 
 
@@ -317,7 +317,7 @@ def jax_values(jax, device):
     random = Random(0)
     put = lambda *shape: jax.device_put(random(*shape, dtype="float32"), device)
     gate, input, first = put(2, 300, 3), put(2, 300, 3), put(2, 3)
-    resets = jax.device_put(random.marks(2, 300, 1), device)
+    resets = jax.device_put(random.booleans(2, 300, 1), device)
     pre = put(2, 40, 16)
     loss = lambda a, u, x: (scans.linear_scan(a, u, x, resets=resets) ** 2).sum()
     pooled = lambda pre: (scans.qrnn_pool(pre, pool="ifo") ** 2).sum()

@@ -37,7 +37,7 @@ def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
         "delta_bias": random(channels, dtype=real),
         "intervals": 1 + random(batch, steps, dtype=real) / 2,
         "initial_state": random(batch, channels, states, dtype=dtype),
-        "resets": random.marks(batch, steps + 1, 1),
+        "resets": random.booleans(batch, steps + 1, 1),
     }
     arrays["u"] = np.ascontiguousarray(arrays["u"].swapaxes(1, 2)).swapaxes(1, 2)  # time-contiguous
     return arrays
@@ -145,7 +145,7 @@ def torch_values(torch, device):
 
     generator = torch.Generator().manual_seed(0)
     rand = lambda *shape: (torch.rand(*shape, generator=generator) - 0.5).to(device)
-    marks = (torch.rand(2, 140, generator=generator) < 0.1).to(device)
+    reset_mask = (torch.rand(2, 140, generator=generator) < 0.1).to(device)
     u, delta, z, B, C = rand(2, 6, 140), rand(2, 6, 140), rand(2, 6, 140), *rand(2, 2, 3, 4, 140)
     B, C = B[:, :2], C[:, 1:]
     A, D, bias, first = -rand(6, 4).abs(), rand(6), rand(6), rand(2, 6, 4)
@@ -157,7 +157,7 @@ def torch_values(torch, device):
     for reverse, a, (b, c) in ((False, A, (B, C)), (True, A, (B, C)), (False, turning, parts)):
         results = scans.selective_scan(
             u, delta, a, b, c, D, z, bias, True, True, initial_state=first, intervals=times,
-            resets=marks, reverse=reverse,
+            resets=reset_mask, reverse=reverse,
         )  # fmt: skip
         loss = sum((x.abs() * x.detach().abs().cos()).sum() for x in results)
         given = (u, delta, a, b, c, D, z, bias, first, times)

@@ -38,7 +38,7 @@ def test_value(count, dtype, rounding):
     packed = random(*SHAPE[:2], count * SHAPE[2], dtype=dtype, scale=2.0)
     pre = np.split(packed, count, -1)
     first = random(2, 1, 18, dtype="float64" if dtype == "float64" else "float32")
-    resets, zoneout = random.marks(2, 37, 1), random.marks(*SHAPE)
+    resets, zoneout = random.booleans(2, 37, 1), random.booleans(*SHAPE)
     outputs = {"output": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
     if count > 2:
         outputs["state"] = np.empty(SHAPE, dtype)
@@ -58,7 +58,7 @@ def test_adjoint(count, dtype, rounding):
     random = Random(count)
     pre = [random(*SHAPE, dtype=dtype, scale=2.0) for _ in range(count)]
     first, final_grad = (random(2, 1, 18, dtype=dtype) for _ in range(2))
-    output_grad, zoneout = random(*SHAPE, dtype=dtype), random.marks(*SHAPE)
+    output_grad, zoneout = random(*SHAPE, dtype=dtype), random.booleans(*SHAPE)
     state = np.empty(SHAPE, dtype)
     names = GATES[:count]
     kept = {"output": np.empty(SHAPE, dtype), "state": state} if count > 2 else {"output": state}
@@ -107,8 +107,8 @@ def test_states_that_are_computed_anew(count, dtype, steps, reverse):
     random, shape, wide = Random(steps), (2, steps, 18), "float32" if dtype == "float16" else dtype
     pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in GATES[:count]}
     given = {
-        **{"initial_state": random(2, 1, 18, dtype=wide), "resets": random.marks(2, steps, 1)},
-        **{"zoneout": random.marks(*shape), "shape": shape, "reverse": reverse},
+        **{"initial_state": random(2, 1, 18, dtype=wide), "resets": random.booleans(2, steps, 1)},
+        **{"zoneout": random.booleans(*shape), "shape": shape, "reverse": reverse},
         "forget_bias": 0.75,
     }
     state = np.empty(shape, dtype)
@@ -168,7 +168,7 @@ def test_logarithms(logarithms, dtype, rounding):
         else random(*SHAPE, dtype=dtype)
     )
     input, first = random(*SHAPE, dtype=dtype), random(2, 1, 18, dtype=wide)
-    resets = random.marks(2, 37, 1)
+    resets = random.booleans(2, 37, 1)
     if logarithms & LOG_GATE:
         gate[0, 3] = -np.inf
     exact = [

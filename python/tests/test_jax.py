@@ -34,7 +34,7 @@ def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
     steps = shape[-2]
     if resets is None:
         cut = jnp.zeros(shape, bool)
-    else:  # a mark cuts the link between t - 1 and t; there may be one behind the last step
+    else:  # a reset cuts the link between t - 1 and t; there may be one behind the last step
         more = resets.shape[-2] > steps
         cut = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
         if reverse:
@@ -152,14 +152,14 @@ CASES = [
 @pytest.fixture(params=CASES, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[2]}-{c[3]}")
 def problem(request):
     """Our function, the loop in NumPy, and arrays to call them with."""
-    dtype, gate_shape, reverse, marked = request.param
+    dtype, gate_shape, reverse, mask_steps = request.param
     random = Random(1)
     arrays = tuple(
         jnp.asarray(random(*s, dtype=dtype, scale=0.8)) for s in (gate_shape, (2, 9, 3), (3,))
     )
-    resets = random.marks(2, marked, 1)
+    resets = random.booleans(2, mask_steps, 1)
     resets[0, 9:] = True
-    options = {"reverse": reverse, "resets": resets if marked else None}
+    options = {"reverse": reverse, "resets": resets if mask_steps else None}
     return (
         partial(linear_scan, return_final=True, **options),
         partial(loop, **options),
@@ -292,7 +292,7 @@ def test_gradient_through_a_stream(random, reverse):
     """Of chunks that hand their last state on, with resets at their edges."""
     gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))
     first, weight = jnp.asarray(random(2, 3)), jnp.asarray(random(2, 9, 3))
-    resets = random.marks(2, 9, 3)
+    resets = random.booleans(2, 9, 3)
     resets[0, [1, 4, 5]] = True
     chunks = [(0, 1), (1, 4), (4, 5), (5, 9)][:: -1 if reverse else 1]
 
@@ -413,8 +413,8 @@ def test_any_broadcast_under_any_vmap(seed):
     shape = (2, 3, 5, 4)
     gate_shape = tuple(choose(1, n) for n in shape)[choose(0, 0, 1, 3) :]
     shapes = [gate_shape, shape, choose((3, 1), (2, 3, 4), (4,))]
-    marks = jnp.asarray(random.marks(3, choose(5, 6), 1))
-    options = {"resets": marks, "reverse": choose(False, True)}
+    reset_mask = jnp.asarray(random.booleans(3, choose(5, 6), 1))
+    options = {"resets": reset_mask, "reverse": choose(False, True)}
     axes_of_maps = []
     for size in (3, 2)[: choose(1, 2)]:
         axes = [choose(None, 0, len(s)) for s in shapes]
@@ -637,8 +637,8 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         assert collectives(linear_scan, gate, input) == set()
         assert collectives(gradient, gate, input) <= expected
         second = lambda *x: jax.jvp(lambda *y: gradient(*y)[1], x, x)[1]
-        first, marks = np.ones(6), random.marks(4, 10, 1)  # one behind the last step
-        options = {"initial_state": first, "reverse": True, "resets": marks}
+        first, reset_mask = np.ones(6), random.booleans(4, 10, 1)  # one behind the last step
+        options = {"initial_state": first, "reverse": True, "resets": reset_mask}
         with_all = lambda *x: jax.grad(lambda *y: jnp.sum(linear_scan(*y, **options) ** 3), (0, 1))(
             *x
         )
@@ -664,8 +664,8 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
 def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     plain = -np.abs(random(*gate_shape)), random(4, 9, 6)
-    marks = random.marks(4, 10, 1)  # one behind the last step
-    call = partial(linear_scan, resets=marks, reverse=True, return_final=True, **logs)
+    reset_mask = random.booleans(4, 10, 1)  # one behind the last step
+    call = partial(linear_scan, resets=reset_mask, reverse=True, return_final=True, **logs)
     arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(plain, (of_gate, of_input))]
     gradient = jax.grad(lambda *x: sum(jnp.sum(y**3) for y in call(*x)), (0, 1))
     tangent = lambda *x: jax.jvp(call, x, x)[1]

@@ -78,8 +78,8 @@ def problem(request):
     options = {
         "pool": pool,
         "reverse": reverse,
-        "resets": jnp.asarray(random.marks(2, 9 + (pool != "f"), 1)),
-        "zoneout": jnp.asarray(random.marks(2, 9, 4)),
+        "resets": jnp.asarray(random.booleans(2, 9 + (pool != "f"), 1)),
+        "zoneout": jnp.asarray(random.booleans(2, 9, 4)),
     }
     if kind == "apart":
         options |= {"forget_bias": 0.5, "memory": "recompute"}
@@ -184,7 +184,7 @@ def test_more_axes_than_the_kernel_has(random):
 
 
 def test_nan_of_zoned_out_steps_reach_neither_values_nor_derivatives(random):
-    pre, zoneout = random(2, 9, 12), random.marks(2, 9, 4)
+    pre, zoneout = random(2, 9, 12), random.booleans(2, 9, 4)
     hidden = np.where(np.concatenate([zoneout, zoneout, np.zeros_like(zoneout)], -1), np.nan, pre)
     loss = lambda pre: jnp.sum(qrnn_pool(pre, zoneout=zoneout) ** 2)
     twice = jax.grad(lambda x: jnp.sum(jax.grad(loss)(x) ** 2))
@@ -314,9 +314,9 @@ def test_s5_both_ways(random):
     ahead = s5(u, lambda_, b, c[:, :4], conjugate_symmetry=False)
     back = s5(u[:, ::-1], lambda_, b, c[:, 4:], conjugate_symmetry=False)[:, ::-1]
     same(s5(u, lambda_, b, c, conjugate_symmetry=False), ahead + back)
-    resets = random.marks(2, 12)  # of which the last cuts nothing
+    resets = random.booleans(2, 12)  # of which the last cuts nothing
     resets[0, 11] = True
-    got, want = (s5(u, lambda_, b, c, resets=marks) for marks in (resets, resets[:, :11]))
+    got, want = (s5(u, lambda_, b, c, resets=reset_mask) for reset_mask in (resets, resets[:, :11]))
     same(got, want, rtol=0, atol=0)
 
 
@@ -331,19 +331,21 @@ def test_lru(random):
 
 @pytest.mark.parametrize("call", [s5, lru])
 def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    """Are the mirrored sequence, in all derivatives; a reset behind the last step cuts."""
     lambda_, b, c = system(random)
     diagonal = (lambda_,) if call is s5 else (random(4), random(4))
     u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))
-    marks = np.array([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], bool)
+    reset_mask = np.array([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], bool)
     options = {"return_final": True}
-    mirrored = {"resets": marks[:, :0:-1]}
+    mirrored = {"resets": reset_mask[:, :0:-1]}
     if call is s5:
         times = np.abs(random(5)) + 0.2
         options["intervals"], mirrored["intervals"] = times, times[::-1]
 
-    def ours(u, first, marks=marks):
-        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+    def ours(u, first, reset_mask=reset_mask):
+        return call(
+            u, *diagonal, b, c, initial_state=first, reverse=True, resets=reset_mask, **options
+        )
 
     def theirs(u, first):
         kept = {**options, **mirrored}
@@ -365,7 +367,9 @@ def test_state_spaces_in_reverse(random, call):
 
     same(*(jax.jit(lambda f=f: all_of(f))() for f in (ours, theirs)))
     assert not np.allclose(ours(u, first)[1], ours(u, 2 * first, None)[1])
-    same(ours(u, first, marks[:, :5])[0][1], ours(u, first)[0][1])  # where the last says nothing
+    same(
+        ours(u, first, reset_mask[:, :5])[0][1], ours(u, first)[0][1]
+    )  # where the last says nothing
 
 
 def test_derivatives_of_state_spaces_are_those_by_differences(random):

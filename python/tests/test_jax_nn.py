@@ -85,25 +85,25 @@ def test_values_and_gradients_are_those_of_a_loop(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
     state = state_of(layer, random, 2)
-    marks = jnp.asarray(random.marks(2, T + 1)).at[0, T].set(True)
+    reset_mask = jnp.asarray(random.booleans(2, T + 1)).at[0, T].set(True)
     weigh = random(2, T, layer.output_size)
 
     @jax.jit
     def ours(params, x, state):
         def loss(params, x, state):
-            output, final = layer.apply(params, x, state, resets=marks)
+            output, final = layer.apply(params, x, state, resets=reset_mask)
             return jnp.sum(weigh * output) + of_ends(final, jnp), (output, final)
 
         both = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(params, x, state)
         return both, layer.apply(params, x)
 
     def loss(given):
-        output, final = stepwise(layer, *given, marks)
+        output, final = stepwise(layer, *given, reset_mask)
         return np.sum(weigh * output) + of_ends(final, np)
 
     ((_, values), gradients), begun = got = ours(params, x, state)
     given = wide((params, x, state))
-    same(values, stepwise(layer, *given, marks), dtypes=False)
+    same(values, stepwise(layer, *given, reset_mask), dtypes=False)
     same(begun, stepwise(layer, *given[:2]), dtypes=False)
     check_gradients(loss, given, gradients, random)
     assert all(np.any(x) for x in jax.tree.leaves(got))
@@ -113,11 +113,11 @@ def test_values_and_gradients_are_those_of_a_loop(name, random):
 def test_chunks_and_steps(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, 3, T, layer.input_size))
-    marks = jnp.asarray(random.marks(3, T)).at[:, 6:].set(False)
+    reset_mask = jnp.asarray(random.booleans(3, T)).at[:, 6:].set(False)
 
     def pieces():
-        first, state = layer.apply(params, x[..., :4, :], resets=marks[:, :4])
-        second, state = layer.apply(params, x[..., 4:6, :], state, resets=marks[:, 4:7])
+        first, state = layer.apply(params, x[..., :4, :], resets=reset_mask[:, :4])
+        second, state = layer.apply(params, x[..., 4:6, :], state, resets=reset_mask[:, 4:7])
         step = jax.checkpoint(lambda state, u: layer.step(params, u, state)[::-1])
         state, rest = jax.lax.scan(step, state, jnp.moveaxis(x[..., 6:, :], -2, 0))
         # A sequence without a batch begins with a step that may be another from a state of 0.
@@ -125,7 +125,7 @@ def test_chunks_and_steps(name, random):
         return jnp.concatenate([first, second, jnp.moveaxis(rest, 0, -2)], -2), state, begins
 
     output, state, begins = jax.jit(pieces)()
-    same((output, state), compiled(layer)(params, x, resets=marks))
+    same((output, state), compiled(layer)(params, x, resets=reset_mask))
     same(*begins)
 
 
@@ -186,31 +186,35 @@ def test_gradients_of_few_steps_are_those_of_a_loop(name, random):
     "name", ["QRNN two steps", "MinGRU", "RGLRU both ways", "LRU", "S5", "Mamba both ways"]
 )
 def test_explicit_sharding(name, random):
-    """Of sequences, whose states and marks are split as they are or not at all; also where arrays
+    """Of sequences, whose states and resets are split as they are or not at all; also where arrays
     alone say which mesh it is."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(4, T, layer.input_size))
-    state, marks = state_of(layer, random, 4), jnp.asarray(random.marks(4, T + 1))
+    state, reset_mask = state_of(layer, random, 4), jnp.asarray(random.booleans(4, T + 1))
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     split = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
-    parts = split(x, "d"), jax.tree.map(lambda s: split(s, None, "d"), state), split(marks, "d")
+    parts = (
+        split(x, "d"),
+        jax.tree.map(lambda s: split(s, None, "d"), state),
+        split(reset_mask, "d"),
+    )
 
     @jax.jit
-    def values(params, x, state, marks):
+    def values(params, x, state, reset_mask):
         first = layer.apply(params, x)
-        return first, layer.apply(params, x, state, resets=marks)
+        return first, layer.apply(params, x, state, resets=reset_mask)
 
     @jax.jit
     def gradient(params, x, state):
-        loss = lambda *given: jnp.sum(layer.apply(*given, resets=marks)[0] ** 3)
+        loss = lambda *given: jnp.sum(layer.apply(*given, resets=reset_mask)[0] ** 3)
         return jax.grad(loss, (0, 1, 2))(params, x, state)
 
-    want, slopes = values(params, x, state, marks), gradient(params, x, state)
+    want, slopes = values(params, x, state, reset_mask), gradient(params, x, state)
     with jax.set_mesh(mesh):
         (output, _), _ = got = values(params, *parts)
         assert jax.typeof(output).sharding.spec == jax.typeof(parts[0]).sharding.spec
         same(got, want)
-        same(values(params, parts[0], state, marks), want)
+        same(values(params, parts[0], state, reset_mask), want)
         same(gradient(params, parts[0], state), slopes)
     same(values(params, *parts), want)
 
@@ -321,12 +325,12 @@ def problems_of(name, random):
             ("float64", "float32"), ("float64", "bfloat16"), ("complex128", "complex64"),
         )
     )  # fmt: skip
-    marks = jnp.asarray(random.marks(2, T + 1))
-    ends = {"resets": marks[..., None], "return_final": True}
+    reset_mask = jnp.asarray(random.booleans(2, T + 1))
+    ends = {"resets": reset_mask[..., None], "return_final": True}
     scan = partial(scanrec.jax.linear_scan, **ends)
-    pool = partial(scanrec.jax.qrnn_pool, **ends, zoneout=marks[:, :T, None], forget_bias=1)
+    pool = partial(scanrec.jax.qrnn_pool, **ends, zoneout=reset_mask[:, :T, None], forget_bias=1)
     s5, lru = scanrec.jax.s5, scanrec.jax.lru
-    space = lambda *x: s5(*x[:-1], intervals=x[-1], resets=marks, return_final=True)
+    space = lambda *x: s5(*x[:-1], intervals=x[-1], resets=reset_mask, return_final=True)
     selective = lambda *x: scanrec.jax.selective_scan(
         *x[:-2], initial_state=x[-2], intervals=x[-1], delta_softplus=True, **ends
     )
@@ -370,7 +374,7 @@ def problems_of(name, random):
     }  # fmt: skip
     if name in found:
         return found[name]
-    layer, keep = LAYERS[name], {"resets": marks, "key": jax.random.key(0)}
+    layer, keep = LAYERS[name], {"resets": reset_mask, "key": jax.random.key(0)}
 
     def run(params, x, state):
         drawn = layer.init(jax.random.key(0), x.dtype)
@@ -522,11 +526,11 @@ def test_modules_of_flax(name, random):
     module, other = module_of(layer, 5), module_of(layer, 6)
     module.eval(), other.eval()
     x = jnp.asarray(random(2, T, layer.input_size))
-    state, marks = state_of(layer, random, 2), jnp.asarray(random.marks(2, T))
+    state, reset_mask = state_of(layer, random, 2), jnp.asarray(random.booleans(2, T))
     drawn = layer.init(flax.Rngs(5).params(), "float64")
     same(flax.to_pure_dict(flax.state(module, flax.Param)), drawn, rtol=0, atol=0)
-    want = compiled(layer)(drawn, x, state, resets=marks)
-    call = flax.jit(lambda m: m(x, state, resets=marks))
+    want = compiled(layer)(drawn, x, state, resets=reset_mask)
+    call = flax.jit(lambda m: m(x, state, resets=reset_mask))
     flax.update(other, flax.state(module))
     for again in (module, other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         same(call(again), want)

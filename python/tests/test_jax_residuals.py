@@ -123,7 +123,7 @@ def test_a_selective_scan_keeps_its_operands_and_checkpoints():
 
 
 OPTIONS = [
-    {"reverse": True, "resets": random.marks(B, T + 1, 1)},
+    {"reverse": True, "resets": random.booleans(B, T + 1, 1)},
     {"initial_state": FIRST, "return_final": True},
 ]
 CALLS = {
@@ -134,7 +134,7 @@ CALLS = {
     "fo, recompute": (lambda *p, **o: qrnn_pool(p, memory="recompute", **o), (X, F, OUT), "0"),
     "ifo": (
         lambda *pre, **o: qrnn_pool(
-            pre, pool="ifo", zoneout=Random(6).marks(B, T, C), forget_bias=0.5, **o
+            pre, pool="ifo", zoneout=Random(6).booleans(B, T, C), forget_bias=0.5, **o
         ),
         (X, F, OUT, INTO),
         "03",

@@ -147,18 +147,18 @@ def as_function(call, names, **options):
 # (of B and C, groups, reverse, steps with resets, what is left out)
 CASES = {
     "plain": dict(),
-    "groups": dict(groups=2, marked=9),
-    "groups, reverse": dict(groups=2, reverse=True, marked=10),
-    "B of channels": dict(of="channel steps", marked=10),
+    "groups": dict(groups=2, mask_steps=9),
+    "groups, reverse": dict(groups=2, reverse=True, mask_steps=10),
+    "B of channels": dict(of="channel steps", mask_steps=10),
     "C of channels": dict(of="steps channel", groups=4),
-    "long": dict(steps=300, marked=300),
-    "of channels, kept states": dict(of="channel channel", steps=130, states=2, marked=131),
+    "long": dict(steps=300, mask_steps=300),
+    "of channels, kept states": dict(of="channel channel", steps=130, states=2, mask_steps=131),
     "long, reverse": dict(steps=300, reverse=True, channels=19),
     "nothing else": dict(without=("D", "z", "delta_bias", "initial_state", "intervals")),
-    "complex, groups, reverse": dict(is_complex=True, groups=2, reverse=True, marked=9),
-    "complex, long": dict(is_complex=True, steps=300, of="steps channel", marked=300),
+    "complex, groups, reverse": dict(is_complex=True, groups=2, reverse=True, mask_steps=9),
+    "complex, long": dict(is_complex=True, steps=300, of="steps channel", mask_steps=300),
     "complex, of channels, kept states": dict(
-        is_complex=True, of="channel channel", steps=130, states=2, marked=131
+        is_complex=True, of="channel channel", steps=130, states=2, mask_steps=131
     ),
     "complex, nothing else": dict(
         is_complex=True, without=("D", "z", "delta_bias", "initial_state", "intervals")
@@ -170,12 +170,12 @@ CASES = {
 def problem(request):
     """Our function and the plain one, arrays to call them with, and weights of a loss."""
     case, random = dict(request.param), Random(1)
-    reverse, marked = case.pop("reverse", False), case.pop("marked", 0)
+    reverse, mask_steps = case.pop("reverse", False), case.pop("mask_steps", 0)
     without = case.pop("without", ())
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, **case).items() if n not in without}
     options = {"reverse": reverse, "delta_softplus": "D" not in without}
-    if marked:
-        options["resets"] = jnp.asarray(random.marks(2, marked, 1))
+    if mask_steps:
+        options["resets"] = jnp.asarray(random.booleans(2, mask_steps, 1))
     weights = random(*given["u"].shape), random(2, *given["A"].shape)
     if jnp.iscomplexobj(given["A"]):
         weights = weights[0], weights[1] + 1j * random(*weights[1].shape)
@@ -272,11 +272,11 @@ def test_types(random, dtype):
 
 def test_leading_axes_and_small_problems(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, batch=6).items()}
-    whole = ours(**given, resets=jnp.asarray(random.marks(1, 9, 1)))
+    whole = ours(**given, resets=jnp.asarray(random.booleans(1, 9, 1)))
     many = {n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()}
     random = Random()
     arrays_of(random, batch=6)
-    for x, y in zip(ours(**many, resets=jnp.asarray(random.marks(1, 9, 1))), whole, strict=True):
+    for x, y in zip(ours(**many, resets=jnp.asarray(random.booleans(1, 9, 1))), whole, strict=True):
         bits(x.reshape(y.shape), y)
     # One sequence; states that broadcast.
     one = {n: x[0] if x.shape[0] == 6 else x for n, x in given.items()}
@@ -328,7 +328,7 @@ def test_packed_sequences_are_separate_ones(random, reverse):
     got = jax.jit(jax.grad(lambda x: jnp.sum(packed(x)[0] ** 2)))(given)
     want = jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y, _ in parts(x))))(given)
     same(got, want, rtol=1e-9, atol=1e-10)  # those of weights are sums over parts
-    # What is on the other side of a mark is not looked at.
+    # What is on the other side of a reset is not looked at.
     hidden = {n: v.at[:, :3].set(np.nan) if n == "u" else v for n, v in given.items()}
     bits(packed(hidden)[0][:, 3:], packed(given)[0][:, 3:])
 
@@ -337,7 +337,7 @@ def test_packed_sequences_are_separate_ones(random, reverse):
 def test_streams(random, reverse):
     """Chunks go on with the bits of the whole; so do single steps."""
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=140).items()}
-    resets = random.marks(2, 140, 1)
+    resets = random.booleans(2, 140, 1)
     want, last = ours(**given, resets=resets, reverse=reverse)
     outs, state = [], given["initial_state"]
     edges = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
@@ -457,7 +457,7 @@ def test_vmap_equals_a_loop_over_the_batch(random, of):
         shape = x.shape if axis is None else np.insert(x.shape, axis, 3)
         arrays.append(jnp.asarray(random(*shape) if axis is not None else x))
     arrays[2] = -jnp.abs(arrays[2])
-    resets = jnp.asarray(random.marks(1, 5, 1))
+    resets = jnp.asarray(random.booleans(1, 5, 1))
     f = as_function(ours, names, resets=resets)
     weights = random(2, 5, 4), random(2, 4, 2)
     gradient = jax.grad(loss_of(f, weights), every)
@@ -483,19 +483,19 @@ def test_vmap_equals_a_loop_over_the_batch(random, of):
     same(got, want, rtol=1e-9, atol=1e-10)
 
 
-def test_batches_of_marks_and_jacobians(random):
+def test_resets_under_vmap_and_jacobians(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, 2, 5, 4, 2).items()}
     for shape in ((3, 1, 6, 1), (3, 2, 5, 4)):
-        marks = jnp.asarray(random.marks(*shape))
+        reset_mask = jnp.asarray(random.booleans(*shape))
         for extra in ({}, {"A": -jnp.abs(jnp.asarray(random(3, 4, 2)))}):
             rest = {n: x for n, x in given.items() if n not in extra}
-            call = lambda x, marks: ours(**x, resets=marks)
+            call = lambda x, reset_mask: ours(**x, resets=reset_mask)
             axes = {**dict.fromkeys(rest), **dict.fromkeys(extra, 0)}, 0
-            got = jax.jit(jax.vmap(call, axes))({**rest, **extra}, marks)
+            got = jax.jit(jax.vmap(call, axes))({**rest, **extra}, reset_mask)
             alone = jax.jit(call)
             for i in range(3):
                 one = {**rest, **{n: x[i] for n, x in extra.items()}}
-                same([x[i] for x in got], list(alone(one, marks[i])))
+                same([x[i] for x in got], list(alone(one, reset_mask[i])))
     final = lambda f: lambda A: f(**{**given, "A": A})[1]
     want = jax.jit(jax.jacrev(final(theirs)))(given["A"])
     same(jax.jit(jax.jacrev(final(ours)))(given["A"]), want)

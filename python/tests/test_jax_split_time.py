@@ -104,22 +104,22 @@ def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, re
     if doubling:
         monkeypatch.setattr(jax_split_time, "_MORE_BYTES", -(1 << 40))
     arguments = problem(random, dtype, gate_shape)
-    marks = (
-        jnp.asarray(random.marks(BATCH, STEPS, 1).copy()).at[:, 8].set(True)
+    reset_mask = (
+        jnp.asarray(random.booleans(BATCH, STEPS, 1).copy()).at[:, 8].set(True)
     )  # where a part begins
     kept = {"reverse": reverse, "return_final": True}
     specs = (of_gate, OVER_TIME, P(), OVER_TIME)
 
-    def on_each(gate, input, first, marks):
+    def on_each(gate, input, first, reset_mask):
         return linear_scan(
-            gate, input, first, resets=marks if resets else None, axis_name="t", **kept
+            gate, input, first, resets=reset_mask if resets else None, axis_name="t", **kept
         )
 
     def parted(*arguments):
-        return split(on_each, specs)(*arguments, marks)
+        return split(on_each, specs)(*arguments, reset_mask)
 
     def whole(*arguments):
-        return linear_scan(*arguments, resets=marks if resets else None, **kept)
+        return linear_scan(*arguments, resets=reset_mask if resets else None, **kept)
 
     check_all_modes(random, parted, whole, arguments)
 
@@ -128,11 +128,13 @@ def test_value_and_derivatives_compose_the_maps_alike(random, monkeypatch):
     """Maps that the value gathered are not composed by doubling, whatever their size."""
     monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)  # the value sends 336 bytes more
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
-    marks = jnp.asarray(random.marks(BATCH, STEPS, 1))
-    on_each = lambda gate, input, marks: linear_scan(gate, input, resets=marks, axis_name="t")
+    reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
+    on_each = lambda gate, input, reset_mask: linear_scan(
+        gate, input, resets=reset_mask, axis_name="t"
+    )
     parted = split(on_each, (OVER_TIME,) * 3, OVER_TIME, mesh_of((8,), ("t",)))
-    whole = lambda gate, input, marks: linear_scan(gate, input, resets=marks)
-    got, want = (jax.grad(loss_of(f), (0, 1))(gate, input, marks) for f in (parted, whole))
+    whole = lambda gate, input, reset_mask: linear_scan(gate, input, resets=reset_mask)
+    got, want = (jax.grad(loss_of(f), (0, 1))(gate, input, reset_mask) for f in (parted, whole))
     close(got, want)
 
 
@@ -143,20 +145,20 @@ def test_value_and_derivatives_compose_the_maps_alike(random, monkeypatch):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_meshes(random, shape, names, axis_name, reverse):
     arguments = problem(random, "float64", (BATCH, STEPS, CHANNELS))
-    marks = jnp.asarray(random.marks(BATCH, STEPS, 1))
+    reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
     of = P(None, axis_name)
 
-    def on_each(gate, input, first, marks):
+    def on_each(gate, input, first, reset_mask):
         return linear_scan(
-            gate, input, first, resets=marks, reverse=reverse, return_final=True,
+            gate, input, first, resets=reset_mask, reverse=reverse, return_final=True,
             axis_name=axis_name,
         )  # fmt: skip
 
     parted = split(on_each, (of, of, P(), of), (of, P()), mesh_of(shape, names))
-    whole = linear_scan(*arguments, resets=marks, reverse=reverse, return_final=True)
-    got = parted(*arguments, marks)
+    whole = linear_scan(*arguments, resets=reset_mask, reverse=reverse, return_final=True)
+    got = parted(*arguments, reset_mask)
     close(got, whole)
-    for x, y in zip(got, parted(*arguments, marks), strict=True):
+    for x, y in zip(got, parted(*arguments, reset_mask), strict=True):
         assert np.array_equal(x, y)
 
 
@@ -193,12 +195,14 @@ def test_bound_of_the_whole_sequence(random, dtype):
 
 def test_not_finite(random):
     """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
-    on_each = lambda gate, input, marks: linear_scan(gate, input, resets=marks, axis_name="t")
+    on_each = lambda gate, input, reset_mask: linear_scan(
+        gate, input, resets=reset_mask, axis_name="t"
+    )
     call = split(on_each, (P("t"),) * 3, P("t"))
     input = jnp.asarray(random(STEPS, 3)).at[2].set(jnp.array([jnp.inf, jnp.nan, 1.0]))
-    marks = jnp.zeros((STEPS, 1), bool).at[jnp.array([11, 24])].set(True)
+    reset_mask = jnp.zeros((STEPS, 1), bool).at[jnp.array([11, 24])].set(True)
     gate = jnp.asarray(random(STEPS, 3))
-    got, want = call(gate, input, marks), linear_scan(gate, input, resets=marks)
+    got, want = call(gate, input, reset_mask), linear_scan(gate, input, resets=reset_mask)
     assert np.array_equal(np.isfinite(got), np.isfinite(want)) and np.all(np.isfinite(got[11:]))
     np.testing.assert_allclose(got[11:], want[11:], rtol=1e-12, atol=1e-12)
     gate = jnp.full((STEPS, 3), 1e100)
@@ -217,20 +221,20 @@ def test_qrnn_pool(random, pool, count, packed, reverse):
     pre = [jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(count)]
     pre = jnp.concatenate(pre, -1) if packed else tuple(pre)
     first = jnp.asarray(random(BATCH, CHANNELS))
-    marks, zoneout = (jnp.asarray(random.marks(BATCH, STEPS, 1)) for _ in range(2))
+    reset_mask, zoneout = (jnp.asarray(random.booleans(BATCH, STEPS, 1)) for _ in range(2))
     kept = {"pool": pool, "reverse": reverse, "return_final": True}
 
-    def on_each(pre, first, marks, zoneout):
+    def on_each(pre, first, reset_mask, zoneout):
         return scanrec.jax.qrnn_pool(
-            pre, first, resets=marks, zoneout=zoneout, axis_name="t", **kept
+            pre, first, resets=reset_mask, zoneout=zoneout, axis_name="t", **kept
         )
 
     of_pre = jax.tree.map(lambda _: OVER_TIME, pre)
     parted = lambda pre, first: split(on_each, (of_pre, P(), OVER_TIME, OVER_TIME))(
-        pre, first, marks, zoneout
+        pre, first, reset_mask, zoneout
     )
     whole = lambda pre, first: scanrec.jax.qrnn_pool(
-        pre, first, resets=marks, zoneout=zoneout, **kept
+        pre, first, resets=reset_mask, zoneout=zoneout, **kept
     )
     check_all_modes(random, parted, whole, (pre, first))
 
@@ -328,16 +332,16 @@ def test_arrays_whose_types_split_time_and_batch_give_the_values_of_the_whole(
 ):
     """Gradients, too. test_explicit_sharding_without_a_mesh_around has calls outside of programs."""
     arguments = gate, input, first = problem(random, "float64", (BATCH, STEPS, CHANNELS))
-    marks = jnp.asarray(random.marks(BATCH, STEPS + more, 1))
+    reset_mask = jnp.asarray(random.booleans(BATCH, STEPS + more, 1))
     kept = {"reverse": reverse, "return_final": True}
-    whole = lambda *x: linear_scan(*x, resets=marks, **kept)
+    whole = lambda *x: linear_scan(*x, resets=reset_mask, **kept)
     both = lambda f: lambda *x: (f(*x), jax.grad(loss_of(f), (0, 1, 2))(*x))
     want = jax.jit(both(whole))(*arguments)
     mesh = mesh_of((2, 4), ("b", "t"), "Explicit")
     with jax.set_mesh(mesh):
         put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
         placed = put(gate, "b", "t"), put(input, "b", "t"), put(first, "b")
-        cut = put(marks, "b") if more else put(marks, "b", "t")
+        cut = put(reset_mask, "b") if more else put(reset_mask, "b", "t")
         parted = lambda *x: linear_scan(*x, resets=cut, **kept)
         values, _ = got = jax.jit(both(parted))(*placed)
         assert jax.typeof(values[0]).sharding.spec == P("b", "t", None)

@@ -36,13 +36,13 @@ def test_the_same_weights_give_the_same_outputs_and_states(name):
     module.load_state_dict(weights)  # all there are, of the same shapes
     u, apply = random(2, 9, layer.input_size), jax.jit(layer.apply)
     # Each framework's tests compare a state alone and resets alone with a loop.
-    for state, marks in ((None, None), (state_of(layer, random, 2), random.marks(2, 10))):
+    for state, reset_mask in ((None, None), (state_of(layer, random, 2), random.booleans(2, 10))):
         given = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), state)
         if isinstance(given, tuple):
             given = type(given)(*given)
-        want, final = apply(weights_of(layer), u, state, resets=marks)
+        want, final = apply(weights_of(layer), u, state, resets=reset_mask)
         with torch.no_grad():
-            resets = None if marks is None else torch.from_numpy(marks)
+            resets = None if reset_mask is None else torch.from_numpy(reset_mask)
             got, last = module(torch.from_numpy(u), given, resets)
         last = [last] if isinstance(last, torch.Tensor) else last
         for x, y in zip([got, *last], jax.tree.leaves((want, final)), strict=True):

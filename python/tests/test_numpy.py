@@ -52,16 +52,16 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("marks_behind", [0, 1])
+@pytest.mark.parametrize("extra_steps", [0, 1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape, gate_shape, axis", SHAPES)
-def test_states_and_gradients(random, shape, gate_shape, axis, reverse, marks_behind):
+def test_states_and_gradients(random, shape, gate_shape, axis, reverse, extra_steps):
     """Against the loop; gradients by <J v, w> = <v, J* w>, with gates of any shape."""
     edges = np.delete(shape, axis)
     gate, input, initial = random(*gate_shape), random(*shape), random(*edges)
-    marked = np.array(shape)
-    marked[axis] += marks_behind
-    resets = random.marks(*marked)
+    mask_steps = np.array(shape)
+    mask_steps[axis] += extra_steps
+    resets = random.booleans(*mask_steps)
     options = {"axis": axis, "reverse": reverse, "resets": resets}
     state, final = scanrec.linear_scan(gate, input, initial, return_final=True, **options)
     want, want_final = loop(gate, input, initial, **options)
@@ -101,7 +101,7 @@ def test_streams(random, channels, reverse, axis):
     turned = lambda x: np.ascontiguousarray(np.swapaxes(x, axis, -2))
     gate, input, grad, gate_t, input_t = (turned(random(2, steps, channels)) for _ in range(5))
     first, final_grad, first_t = (random(2, channels) for _ in range(3))
-    resets = turned(random.marks(2, steps, channels))
+    resets = turned(random.booleans(2, steps, channels))
 
     def chunk(x, a, b):
         return np.swapaxes(np.swapaxes(x, axis, 0)[a:b], 0, axis)
@@ -127,14 +127,14 @@ def test_streams(random, channels, reverse, axis):
     starts = []
     for a, b in chunks:
         starts.append(x)
-        marks = chunk(resets, a, b + 1)
+        reset_mask = chunk(resets, a, b + 1)
         here = [chunk(y, a, b) for y in (gate, input, gate_t, input_t)]
         got_t, x_t = scanrec.linear_scan_jvp(
-            here[0], chunk(state, a, b), here[2], here[3], x_t, initial_state=x, resets=marks,
+            here[0], chunk(state, a, b), here[2], here[3], x_t, initial_state=x, resets=reset_mask,
             return_final=True, **options,
         )  # fmt: skip
         got, x = scanrec.linear_scan(
-            here[0], here[1], x, resets=marks, return_final=True, **options
+            here[0], here[1], x, resets=reset_mask, return_final=True, **options
         )
         same(got, chunk(state, a, b))
         same(got_t, chunk(tangent, a, b))
@@ -224,7 +224,7 @@ def test_promotion(random):
 @pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
 def test_logarithms(random, gate_shape, log_gate, log_input):
     gate, input, initial = -np.abs(random(*gate_shape)), random(2, 40, 3), random(2, 3)
-    resets, grad = random.marks(2, 40, 1), random(2, 40, 3)
+    resets, grad = random.booleans(2, 40, 1), random(2, 40, 3)
     of = {"initial_state": initial, "reverse": True, "resets": resets}
     logs = {"log_gate": log_gate, "log_input": log_input}
     a, u = np.exp(gate) if log_gate else gate, np.exp(input) if log_input else input
@@ -269,7 +269,7 @@ def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
 
 def test_logarithms_of_gates_0_and_1(random):
     """-inf and 0 are exact: integers are not rounded."""
-    kept = random.marks(40, 3)
+    kept = random.booleans(40, 3)
     input = np.floor(100 * random(40, 3)).astype(np.float32)
     logs = np.where(kept, 0, -np.inf).astype(np.float32)
     want = scanrec.linear_scan(kept.astype(np.float32), input)
@@ -324,7 +324,7 @@ def test_checks_are_made_once(random, monkeypatch):
     plans._plans.clear()  # of which there may be enough
     shape, edge = (2, 9, 3), (2, 3)
     numbers = lambda: (random(3), random(*shape), random(*edge))
-    resets, w = random.marks(2, 9, 1), random(*shape)
+    resets, w = random.booleans(2, 9, 1), random(*shape)
 
     def all_of(gate, input, first):
         about = {"initial_state": first, "resets": resets}

@@ -35,15 +35,15 @@ def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
     edge = (*input.shape[:-2], input.shape[-1])
     gate = gate.expand(input.shape)
     state = input.new_zeros(edge) if initial_state is None else initial_state.expand(edge)
-    marked = input.shape[-2] if resets is None else resets.shape[-2]
+    mask_steps = input.shape[-2] if resets is None else resets.shape[-2]
     cut = torch.zeros((), dtype=torch.bool) if resets is None else resets
-    cut = cut.expand(*input.shape[:-2], marked, input.shape[-1])
+    cut = cut.expand(*input.shape[:-2], mask_steps, input.shape[-1])
     steps = range(input.shape[-2])
     out = {}
     for t in reversed(steps) if reverse else steps:
         mark = t + 1 if reverse else t
         carried = gate[..., t, :] * state
-        if mark < marked:
+        if mark < mask_steps:
             carried = torch.where(cut[..., mark, :], torch.zeros_like(carried), carried)
         state = out[t] = carried + input[..., t, :]
     return torch.stack([out[t] for t in steps], -2), state
@@ -133,13 +133,13 @@ def calls_of(dtype):
     gate, input, first = tensors((2, 9, 3), (2, 9, 3), (2, 3), dtype=wide)
     gate, input = gate.to(of), input.to(of)
     first = first.to(torch.float32 if of.itemsize == 2 else of)
-    marks = torch.from_numpy(Random(3).marks(2, 10, 1))
+    reset_mask = torch.from_numpy(Random(3).booleans(2, 10, 1))
     flipped = input.transpose(0, 2).contiguous().transpose(0, 2)
     return [
         ((gate, input), {}),
         ((gate[0, 0], input), {"reverse": True}),
-        ((gate[:, :, :1], flipped, first), {"resets": marks, "return_final": True}),
-        ((gate[:, ::2], input[:, ::2], first[:1]), {"resets": marks[:, :5]}),
+        ((gate[:, :, :1], flipped, first), {"resets": reset_mask, "return_final": True}),
+        ((gate[:, ::2], input[:, ::2], first[:1]), {"resets": reset_mask[:, :5]}),
         ((gate, input), {"axis": 0, "return_final": True}),
         ((gate[:, :0], input[:, :0], first), {"return_final": True}),
     ]
@@ -273,29 +273,29 @@ def test_what_is_kept_of_calls_is_bounded():
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize(
-    "gate_shape, reverse, marked",
+    "gate_shape, reverse, mask_steps",
     [
         ((2, 4, 2), False, 4), ((4, 1), True, 4), ((2,), True, 0),
         ((2, 4, 2), False, 5), ((2, 4, 2), True, 5), ((2,), True, 5),
     ],
 )  # fmt: skip
 def test_derivatives_of_first_and_second_order_are_those_of_differences(
-    dtype, gate_shape, reverse, marked
+    dtype, gate_shape, reverse, mask_steps
 ):
     """Backward, forward mode, both batched, and each over backward. The time that this takes grows
     with the cube of the number of elements."""
     arrays = tuple(x.requires_grad_() for x in tensors(gate_shape, (2, 4, 2), (2,), dtype=dtype))
-    marks = torch.from_numpy(Random(2).marks(2, marked, 1)) if marked else None
-    if marked:
-        marks[0, 2] = True
-        assert not marks[:, :4].all()
-    if marked == 5:  # a mark after the last step
-        marks[0, 4] = True
+    reset_mask = torch.from_numpy(Random(2).booleans(2, mask_steps, 1)) if mask_steps else None
+    if mask_steps:
+        reset_mask[0, 2] = True
+        assert not reset_mask[:, :4].all()
+    if mask_steps == 5:  # a reset after the last step
+        reset_mask[0, 4] = True
 
     def f(*x):
-        return linear_scan(*x, reverse=reverse, resets=marks, return_final=True)
+        return linear_scan(*x, reverse=reverse, resets=reset_mask, return_final=True)
 
-    same(f(*arrays), by_loop(*arrays, reverse=reverse, resets=marks))
+    same(f(*arrays), by_loop(*arrays, reverse=reverse, resets=reset_mask))
     batched = {"check_batched_grad": True}
     assert gradcheck(f, arrays, check_forward_ad=True, check_batched_forward_grad=True, **batched)
     assert gradgradcheck(f, arrays, check_fwd_over_rev=True, **batched)
@@ -305,7 +305,7 @@ def test_derivatives_of_first_and_second_order_are_those_of_differences(
 def test_gradient_through_a_stream(reverse):
     """Of chunks that hand their last state on, with resets at their edges."""
     arrays = tensors((2, 9, 3), (2, 9, 3), (2, 3))
-    resets = torch.from_numpy(Random(2).marks(2, 9, 3))
+    resets = torch.from_numpy(Random(2).booleans(2, 9, 3))
     resets[0, [1, 4, 5]] = True
     chunks = [(0, 1), (1, 4), (4, 5), (5, 9)][:: -1 if reverse else 1]
 
@@ -544,10 +544,10 @@ def test_checkpoint_and_autocast():
 def test_operators(name):
     gate, x, y = tensors((2, 5, 3), (2, 5, 3), (2, 5, 3))
     problem = [2, 5, 3], 1, False
-    marks = torch.from_numpy(Random(2).marks(2, 6, 1))
+    reset_mask = torch.from_numpy(Random(2).booleans(2, 6, 1))
     shapes = [2, 5, 3], None, [2, 1, 3]
     inputs = {
-        "_linear_scan": (gate, x, None, marks, *problem, 0),
+        "_linear_scan": (gate, x, None, reset_mask, *problem, 0),
         "_linear_scan_jvp": (gate, None, None, x, gate, None, None, *problem),
         "_linear_scan_vjp": (gate, None, None, None, x, y, None, *problem, 0, *shapes),
     }

@@ -85,13 +85,13 @@ def problem(request):
     pool, kind, reverse = request.param
     random = Random(3)
     parts = tuple(tensor(random, 2, 4, 2) for _ in range(POOLS[pool]))
-    resets = torch.from_numpy(random.marks(2, 4 + (pool != "f"), 1))
+    resets = torch.from_numpy(random.booleans(2, 4 + (pool != "f"), 1))
     resets[0, 2] = True
     options = {
         "pool": pool,
         "reverse": reverse,
         "resets": resets,
-        "zoneout": torch.from_numpy(random.marks(2, 4, 2)),
+        "zoneout": torch.from_numpy(random.booleans(2, 4, 2)),
     }
     assert options["zoneout"].any()
     if kind == "apart":
@@ -171,7 +171,7 @@ def test_forward_mode_that_begins_after_the_call(random):
 
 
 def test_zoned_out_steps_may_be_nan(random):
-    pre, zoneout = tensor(random, 2, 9, 12), torch.from_numpy(random.marks(2, 9, 4))
+    pre, zoneout = tensor(random, 2, 9, 12), torch.from_numpy(random.booleans(2, 9, 4))
     hidden = torch.where(
         torch.cat([zoneout, zoneout, torch.zeros_like(zoneout)], -1), torch.nan, pre
     )
@@ -348,19 +348,21 @@ def test_initial_states_that_are_numbers(random):
 
 @pytest.mark.parametrize("call", [s5, lru])
 def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    """Are the mirrored sequence, in all derivatives; a reset behind the last step cuts."""
     lambda_, b, c = system(random, 3, 2)
     diagonal = (lambda_,) if call is s5 else (tensor(random, 3), tensor(random, 3))
     u, first = tensor(random, 2, 4, 2), tensor(random, 2, 3, dtype="complex128")
-    marks = torch.tensor([[0, 0, 1, 0, 1], [1, 0, 0, 1, 0]], dtype=torch.bool)
+    reset_mask = torch.tensor([[0, 0, 1, 0, 1], [1, 0, 0, 1, 0]], dtype=torch.bool)
     options = {"return_final": True}
-    mirrored = {"resets": marks.flip(1)[:, :4]}
+    mirrored = {"resets": reset_mask.flip(1)[:, :4]}
     if call is s5:
         times = tensor(random, 4).abs() + 0.2
         options["intervals"], mirrored["intervals"] = times, times.flip(0)
 
-    def ours(u, first, marks=marks):
-        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+    def ours(u, first, reset_mask=reset_mask):
+        return call(
+            u, *diagonal, b, c, initial_state=first, reverse=True, resets=reset_mask, **options
+        )
 
     def theirs(u, first):
         kept = {**options, **mirrored}
@@ -369,7 +371,9 @@ def test_state_spaces_in_reverse(random, call):
 
     same(ours(u, first), theirs(u, first))
     assert not ours(u, first)[1].allclose(ours(u, 2 * first, None)[1])
-    same(ours(u, first, marks[:, :4])[0][1], ours(u, first)[0][1])  # where the last says nothing
+    same(
+        ours(u, first, reset_mask[:, :4])[0][1], ours(u, first)[0][1]
+    )  # where the last says nothing
     leaves = [u.requires_grad_(), first.requires_grad_()]
     gradcheck(ours, leaves, check_forward_ad=True, check_batched_grad=True)
     gradgradcheck(ours, leaves, check_fwd_over_rev=True)

@@ -110,10 +110,10 @@ def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
     """After 1 and 3 steps, fewer than Mamba's window, and without sequences. A parameter without a
     gradient makes DistributedDataParallel refuse the next call."""
     layer = make(name, bidirectional=bidirectional)
-    marks = torch.zeros(4, B, dtype=torch.bool)
-    marks[[0, 1, 3], [0, 1, 2]] = True
+    reset_mask = torch.zeros(4, B, dtype=torch.bool)
+    reset_mask[[0, 1, 3], [0, 1, 2]] = True
     for steps, batch, resets in (
-        *((1, B, None), (1, B, marks[:2]), (3, B, None), (3, B, marks), (1, 0, None)),
+        *((1, B, None), (1, B, reset_mask[:2]), (3, B, None), (3, B, reset_mask), (1, 0, None)),
     ):
         x, grads = torch.randn(steps, batch, 3, dtype=DOUBLE), []
         for y, _ in (
@@ -184,15 +184,15 @@ def test_packed(name, bidirectional):
 def test_resets(name, bidirectional):
     """Step by step, in any layout; and every sequence is alone, whatever the others are."""
     x = torch.randn(T, B, 3, dtype=DOUBLE)
-    marks = torch.zeros(T + 1, B, dtype=torch.bool)
-    marks[[2, 3, 0, 5, 7, 1, 6], [0, 0, 1, 1, 1, 2, 2]] = True
+    reset_mask = torch.zeros(T + 1, B, dtype=torch.bool)
+    reset_mask[[2, 3, 0, 5, 7, 1, 6], [0, 0, 1, 1, 1, 2, 2]] = True
     layer = make(name, bidirectional=bidirectional)
     batch_first = make(name, bidirectional=bidirectional, batch_first=True)
     state = drawn(layer)
     weights = None
     for given in (None, state):
-        want = loop(layer, LAYERS[name][2], x, given, marks)
-        got = layer(x, given, marks)
+        want = loop(layer, LAYERS[name][2], x, given, reset_mask)
+        got = layer(x, given, reset_mask)
         same((got[0], leaves(got[1])), want)
         at = [*layer.parameters(), *(() if given is None else leaves(given))]
         weights = weights or [torch.randn_like(y) for y in (want[0], *want[1])]
@@ -201,14 +201,14 @@ def test_resets(name, bidirectional):
             for all in ((got[0], *leaves(got[1])), (want[0], *want[1]))
         ]
         same(*gradients)
-        y, final = batch_first(x.transpose(0, 1), given, resets=marks.T)
+        y, final = batch_first(x.transpose(0, 1), given, resets=reset_mask.T)
         same((y.transpose(0, 1), leaves(final)), (got[0], leaves(got[1])), 1e-12)
-        y, final = layer(x[:, 1], alone(given, 1), resets=marks[:, 1])
+        y, final = layer(x[:, 1], alone(given, 1), resets=reset_mask[:, 1])
         same((y, leaves(final)), (got[0][:, 1], leaves(alone(got[1], 1))), 1e-12)
         if not bidirectional:
-            same(layer(x, given, marks[:T]), got, 0)  # whose last mark says nothing
-            first, between = layer(x[:4], given, marks[:4])
-            rest, final = layer(x[4:], between, marks[4:])
+            same(layer(x, given, reset_mask[:T]), got, 0)  # whose last mark says nothing
+            first, between = layer(x[:4], given, reset_mask[:4])
+            rest, final = layer(x[4:], between, reset_mask[4:])
             same((torch.cat([first, rest]), leaves(final)), (got[0], leaves(got[1])), 1e-12)
     starts = torch.zeros(T, 1, dtype=torch.bool)
     starts[[2, 3, 6]] = True
@@ -306,8 +306,8 @@ def test_tools(name):
     program = torch.export.export(layer, (x,), dynamic_shapes={"input": sizes})
     y, state = program.module()(x[:5, :2])
     same((y, leaves(state)), (whole[:5, :2], leaves(layer(x[:5, :2])[1])), 1e-6)
-    marks = torch.rand(T, B) < 0.3
-    same(compiled(x, None, marks)[0], layer(x, None, marks)[0], 1e-6)
+    reset_mask = torch.rand(T, B) < 0.3
+    same(compiled(x, None, reset_mask)[0], layer(x, None, reset_mask)[0], 1e-6)
     other = LAYERS[name][0](3, H, 2, device="meta", **LAYERS[name][1])
     assert other(x.to("meta"))[0].shape == whole.shape
     other.to_empty(device="cpu").reset_parameters()
@@ -355,8 +355,8 @@ def test_programs_with_resets_run_any_length_and_batch(name):
     sizes = {"input": same_steps, "state": None, "resets": same_steps}
     for made in (2, 300):
         program = torch.export.export(layer, inputs(made), dynamic_shapes=sizes).module()
-        for x, _, marks in map(inputs, (1, 2, 129, 300), (1, B, 2, B)):
-            same(program(x, None, marks)[0], layer(x, None, marks)[0], 1e-5)
+        for x, _, reset_mask in map(inputs, (1, 2, 129, 300), (1, B, 2, B)):
+            same(program(x, None, reset_mask)[0], layer(x, None, reset_mask)[0], 1e-5)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -385,7 +385,7 @@ def test_packed_sequences_are_a_graph_break(name):
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo"])
 def test_the_default_backend_compiles_once_for_ten_lengths(name):
-    """Outputs and gradients. Without the mark the first length has a program of its own as well."""
+    """Outputs and gradients. Without the reset the first length has a program of its own as well."""
     torch.compiler.reset()
     layer = make(name, num_layers=1)
     compiled = torch.compile(layer, fullgraph=True)

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 STEPS = 131  # of which the adjoints that recompute states need a checkpoint
-MARKS = torch.from_numpy(Random(1).marks(2, STEPS, 1))
+RESETS = torch.from_numpy(Random(1).booleans(2, STEPS, 1))
 
 
 def tensors(*shapes, seed=3):
@@ -49,7 +49,7 @@ def squares(values):
 def selective(u, delta, a, b, c, d, z, bias, first):
     a = torch.complex(-a.real.abs(), a.imag) if a.is_complex() else -a.abs()
     return scans.selective_scan(
-        u, delta, a, b, c, d, z, bias, True, True, initial_state=first, resets=MARKS[..., 0]
+        u, delta, a, b, c, d, z, bias, True, True, initial_state=first, resets=RESETS[..., 0]
     )
 
 
@@ -59,11 +59,11 @@ CHANNELS = (2, 3, STEPS)
 #: complex operand ends with "complex".
 CALLS = {
     "linear": (
-        lambda a, u, x: scans.linear_scan(a, u, x, resets=MARKS, return_final=True),
+        lambda a, u, x: scans.linear_scan(a, u, x, resets=RESETS, return_final=True),
         (ALL, ALL, (2, 3)),
     ),
     "linear, complex": (
-        lambda a, u, x: scans.linear_scan(a, u, x, resets=MARKS, return_final=True),
+        lambda a, u, x: scans.linear_scan(a, u, x, resets=RESETS, return_final=True),
         ((*ALL, "complex"), (*ALL, "complex"), (2, 3, "complex")),
     ),
     "linear, reverse": (
@@ -81,7 +81,7 @@ CALLS = {
         (ALL, ALL, (2, 3)),
     ),
     "fo": (
-        lambda pre, x: scans.qrnn_pool(pre, x, resets=MARKS, return_final=True),
+        lambda pre, x: scans.qrnn_pool(pre, x, resets=RESETS, return_final=True),
         ((2, STEPS, 9), (3,)),
     ),
     "ifo": (
@@ -320,16 +320,16 @@ def test_recorded_programs_refuse_other_shapes(call, shape, other, words, infere
 def test_operators_refuse_shapes_that_do_not_belong_together():
     """Every operand is checked."""
     ops, ones = torch.ops.scanrec, torch.ones
-    edge, marks = ones(2, 1, 3), ones(1, 6, 1) > 0
+    edge, reset_mask = ones(2, 1, 3), ones(1, 6, 1) > 0
     problem, rest = ([2, 5, 3], 1, False), ([2, 5, 3], [2, 5, 3], [2, 1, 3])
     gated, pre = (*problem, -1, 0.0, False), (ONES, ONES, ONES, ONES)
     good = {
-        ops._linear_scan: (ONES, ONES, edge, marks, *problem, 0),
-        ops._linear_scan_jvp: (ONES, edge, marks, ONES, ONES, ONES, edge, *problem),
-        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem, 3, *rest),
-        ops._gated_scan: (*pre, edge, marks, ONES > 0, *gated, False),
+        ops._linear_scan: (ONES, ONES, edge, reset_mask, *problem, 0),
+        ops._linear_scan_jvp: (ONES, edge, reset_mask, ONES, ONES, ONES, edge, *problem),
+        ops._linear_scan_vjp: (ONES, ONES, edge, reset_mask, ONES, ONES, edge, *problem, 3, *rest),
+        ops._gated_scan: (*pre, edge, reset_mask, ONES > 0, *gated, False),
         ops._gated_scan_vjp: (
-            *(*pre, edge, marks, ONES > 0, ONES, None, ONES, edge, *gated),
+            *(*pre, edge, reset_mask, ONES > 0, ONES, None, ONES, edge, *gated),
             [True] * 5,
         ),
     }

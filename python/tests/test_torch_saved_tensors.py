@@ -16,7 +16,7 @@ import scanrec.torch as scans
 
 STEPS = 300  # two checkpoints
 ALL, EDGE, CHANNELS = (2, STEPS, 3), (2, 3), (2, 3, STEPS)
-MARKS = torch.from_numpy(Random(1).marks(2, STEPS, 1))
+RESETS = torch.from_numpy(Random(1).booleans(2, STEPS, 1))
 OUTPUT = "output"
 
 
@@ -26,7 +26,7 @@ def tensors(*shapes, seed=3):
 
 
 def linear(gate, input, first):
-    return scans.linear_scan(gate, input, first, resets=MARKS, return_final=True)
+    return scans.linear_scan(gate, input, first, resets=RESETS, return_final=True)
 
 
 def logarithms(gate, input, first):
@@ -43,13 +43,13 @@ def log_gate(gate, input, first):
 
 def pool(kind, memory="store"):
     return lambda *x: scans.qrnn_pool(
-        x[:-1], x[-1], pool=kind, memory=memory, resets=MARKS, return_final=True
+        x[:-1], x[-1], pool=kind, memory=memory, resets=RESETS, return_final=True
     )
 
 
 def selective(u, delta, a, b, c, d, z, first):
     return scans.selective_scan(
-        u, delta, a, b, c, d, z, None, True, True, initial_state=first, resets=MARKS[..., 0]
+        u, delta, a, b, c, d, z, None, True, True, initial_state=first, resets=RESETS[..., 0]
     )
 
 
@@ -189,7 +189,7 @@ def test_second_derivatives_read_what_is_saved(moved):
 def test_gradients_of_inputs_save_no_states_for_the_second():
     gate, input = tensors(ALL, ALL)
     input.requires_grad_()
-    out = scans.linear_scan(gate, input, resets=MARKS)
+    out = scans.linear_scan(gate, input, resets=RESETS)
     w = torch.ones_like(out, requires_grad=True)
     _, found = saved(lambda w: torch.autograd.grad(out, input, w, create_graph=True), (w,))
     assert [v.data_ptr() for v in found if v.dtype != torch.bool] == [gate.data_ptr()]

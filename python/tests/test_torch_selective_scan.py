@@ -228,8 +228,8 @@ def both(**options):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradcheck(kind, reverse):
     x = small(**KINDS[kind])
-    marked = Random(3).marks(x["u"].shape[0], 1, x["u"].shape[2] + 1)
-    of = both(delta_softplus=True, reverse=reverse, resets=torch.from_numpy(marked))(x)
+    mask_steps = Random(3).booleans(x["u"].shape[0], 1, x["u"].shape[2] + 1)
+    of = both(delta_softplus=True, reverse=reverse, resets=torch.from_numpy(mask_steps))(x)
     moved = [v.requires_grad_() for v in x.values()]
     assert gradcheck(of, moved, fast_mode=kind == "two stretches")
     # Each alone, and from either result alone.
@@ -323,18 +323,25 @@ def test_resets_are_separate_sequences():
     """Bit for bit."""
     lengths = [0, 5, 130, 131, 300]
     x = problem(batch=1, channels=20, steps=300, itype="float32", wtype="float32")
-    marks = scanrec.torch.resets_from_cu_seqlens(torch.tensor(lengths), 300)
-    assert marks.nonzero()[:, 1].tolist() == [0, 5, 130, 131]
-    whole, last = selective_scan(**x, resets=marks, delta_softplus=True, return_last_state=True)
+    reset_mask = scanrec.torch.resets_from_cu_seqlens(torch.tensor(lengths), 300)
+    assert reset_mask.nonzero()[:, 1].tolist() == [0, 5, 130, 131]
+    whole, last = selective_scan(
+        **x, resets=reset_mask, delta_softplus=True, return_last_state=True
+    )
     x.pop("initial_state")
     for begin, end in zip(lengths, lengths[1:]):
         part = cut(x, slice(begin, end))
         out, state = selective_scan(**part, delta_softplus=True, return_last_state=True)
         assert torch.equal(out, whole[..., begin:end])
     assert torch.equal(state, last)
-    # Nothing is looked at beyond a mark, in any of the shapes that marks have.
+    # Nothing is looked at beyond a reset, in any of the shapes that resets have.
     x["u"][..., :5] = float("nan")
-    for resets in (marks, marks[:, None], marks[:, None].expand(1, 20, 300), marks[0]):
+    for resets in (
+        reset_mask,
+        reset_mask[:, None],
+        reset_mask[:, None].expand(1, 20, 300),
+        reset_mask[0],
+    ):
         out = selective_scan(**x, resets=resets, delta_softplus=True)
         assert torch.equal(out[..., 5:], whole[..., 5:])
 
@@ -383,12 +390,12 @@ def test_sequences_of_cu_seqlens_have_states_of_their_own(kind, reverse):
     assert torch.equal(out, each(**x)[0])
 
 
-def test_marks_of_channels_and_behind_the_end():
+def test_resets_per_channel_and_after_the_last_step():
     x = problem(steps=140)
     for reverse, more in itertools.product((False, True), (0, 1)):
-        marks = torch.from_numpy(Random(4).marks(2, 4, 140 + more))
-        got = selective_scan(**x, resets=marks, reverse=reverse, return_last_state=True)
-        for a, b in zip(got, by_loop(**x, resets=marks, reverse=reverse), strict=True):
+        reset_mask = torch.from_numpy(Random(4).booleans(2, 4, 140 + more))
+        got = selective_scan(**x, resets=reset_mask, reverse=reverse, return_last_state=True)
+        for a, b in zip(got, by_loop(**x, resets=reset_mask, reverse=reverse), strict=True):
             close(a, b, 1e-9, 1e-9)
 
 
@@ -486,7 +493,7 @@ def test_autocast():
 
 def test_operators():
     x = small(steps=131, groups=2)
-    order = (*(x.get(name) for name in NAMES), torch.from_numpy(Random(1).marks(2, 1, 131)))
+    order = (*(x.get(name) for name in NAMES), torch.from_numpy(Random(1).booleans(2, 1, 131)))
     ops = torch.ops.scanrec
     torch.library.opcheck(ops._selective_scan.default, (*order, True, False, True))
     checkpoints = ops._selective_scan(*order, True, False, True)[2]
@@ -791,30 +798,30 @@ def test_bad_steps():
     assert not torch.equal(state, torch.ones(3, 4, 8))
 
 
-def test_marks_of_any_length():
+def test_resets_of_any_length():
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
-    marks = lambda x, cu: scanrec.torch.resets_from_cu_seqlens(cu, x.shape[-1])
-    compiled = torch.compile(marks, fullgraph=True, backend="aot_eager", dynamic=True)
+    reset_mask = lambda x, cu: scanrec.torch.resets_from_cu_seqlens(cu, x.shape[-1])
+    compiled = torch.compile(reset_mask, fullgraph=True, backend="aot_eager", dynamic=True)
     for steps in (7, 5, 2):
         x, cu = torch.zeros(2, steps), torch.tensor([0, 1])
-        assert torch.equal(compiled(x, cu), marks(x, cu))
+        assert torch.equal(compiled(x, cu), reset_mask(x, cu))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_bad_lengths():
-    marks = scanrec.torch.resets_from_cu_seqlens
+    reset_mask = scanrec.torch.resets_from_cu_seqlens
     for bad in ([1, 5], [0, 6], [0, 4, 3]):
         with pytest.raises(
             ValueError, match="'cu_seqlens': expected numbers that rise from 0 to 5"
         ):
-            marks(torch.tensor(bad), 5)
+            reset_mask(torch.tensor(bad), 5)
     with pytest.raises(TypeError, match="'cu_seqlens': expected int32 or int64"):
-        marks(torch.tensor([0.0]), 5)
+        reset_mask(torch.tensor([0.0]), 5)
     for bad in (6.0, None, "5", True, -1):
         with pytest.raises(
             (TypeError, ValueError), match="'length': expected an integer of 0 or more, got"
         ):
-            marks(torch.tensor([0]), bad)
-    assert marks(torch.tensor([0, 3], device="meta"), 5).shape == (1, 5)
-    assert marks(torch.tensor([0, 3, 3]), 5).tolist() == [[True, False, False, True, False]]
+            reset_mask(torch.tensor([0]), bad)
+    assert reset_mask(torch.tensor([0, 3], device="meta"), 5).shape == (1, 5)
+    assert reset_mask(torch.tensor([0, 3, 3]), 5).tolist() == [[True, False, False, True, False]]

@@ -71,16 +71,16 @@ def loss_of(*results):
     )
 
 
-def check(here, gate, input, first, marks, reverse):
+def check(here, gate, input, first, reset_mask, reverse):
     """Values, gradients, and gradients of a function of gradients."""
     whole = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
     mine = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
     options = {"reverse": reverse, "return_final": True}
-    state, final = linear_scan(*whole, resets=marks, **options)
+    state, final = linear_scan(*whole, resets=reset_mask, **options)
     weights = torch.cos(torch.arange(state.numel())).reshape(state.shape)
     own = linear_scan(
         here.part(mine[0]), here.part(mine[1]), mine[2],
-        resets=here.part(marks), **here.split, **options,
+        resets=here.part(reset_mask), **here.split, **options,
     )  # fmt: skip
     close(own[0], here.part(state))
     close(own[1], final)
@@ -131,9 +131,9 @@ def problem(here, dtype, constant=False, seed=0):
     random = Random(seed)
     of = lambda *shape, scale=1.0: torch.from_numpy(random(*shape, dtype=dtype, scale=scale))
     gate = of(BATCH, 1 if constant else here.steps, CHANNELS, scale=0.8)
-    marks = torch.from_numpy(random.marks(BATCH, here.steps, 1))
-    marks[:, PARTS[dist.get_world_size()][0]] = True  # where a part begins
-    return gate, of(BATCH, here.steps, CHANNELS), of(BATCH, CHANNELS), marks
+    reset_mask = torch.from_numpy(random.booleans(BATCH, here.steps, 1))
+    reset_mask[:, PARTS[dist.get_world_size()][0]] = True  # where a part begins
+    return gate, of(BATCH, here.steps, CHANNELS), of(BATCH, CHANNELS), reset_mask
 
 
 # ---- what groups run -----------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def all_modes(here):
     for dtype in ("float64", "complex128"):
         for reverse in (False, True):
             for constant in (False, True):
-                gate, input, first, marks = problem(here, dtype, constant)
-                check(here, gate, input, first, marks, reverse)
+                gate, input, first, reset_mask = problem(here, dtype, constant)
+                check(here, gate, input, first, reset_mask, reverse)
                 check(here, gate, input, None, None, reverse)
 
 
@@ -160,16 +160,16 @@ def dtensors(here):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for reverse in (False, True):
         for placement in (Shard(1), Shard(0), Shard(2), Replicate()):
-            gate, input, first, marks = problem(here, "float64")
+            gate, input, first, reset_mask = problem(here, "float64")
             for shared in (gate, gate[:1, :1], gate[0, 0]):
                 whole = [x.clone().requires_grad_() for x in (shared, input, first)]
-                want = linear_scan(*whole, resets=marks, reverse=reverse, return_final=True)
+                want = linear_scan(*whole, resets=reset_mask, reverse=reverse, return_final=True)
                 spread = [Replicate(), placement, Replicate()]
                 mine = [
                     distribute_tensor(x.detach(), mesh, [p]).requires_grad_()
                     for x, p in zip(whole, spread)
                 ]
-                cuts = distribute_tensor(marks, mesh, [Replicate()])
+                cuts = distribute_tensor(reset_mask, mesh, [Replicate()])
                 got = linear_scan(*mine, resets=cuts, reverse=reverse, return_final=True)
                 assert got[0].placements == (placement,)
                 for x, y in zip(got, want, strict=True):
@@ -233,13 +233,15 @@ def meshes_of_two_axes(here):
 
 def bits_and_types(here):
     for dtype in (torch.float32, torch.bfloat16, torch.complex64):
-        gate, input, first, marks = problem(here, "complex128" if dtype.is_complex else "float64")
+        gate, input, first, reset_mask = problem(
+            here, "complex128" if dtype.is_complex else "float64"
+        )
         gate, input = gate.to(dtype), input.to(dtype)
-        run = lambda gate=gate, input=input, marks=marks: linear_scan(
-            here.part(gate), here.part(input), resets=here.part(marks), group=here.group,
+        run = lambda gate=gate, input=input, reset_mask=reset_mask: linear_scan(
+            here.part(gate), here.part(input), resets=here.part(reset_mask), group=here.group,
             return_final=True,
         )  # fmt: skip
-        got, want = run(), linear_scan(gate, input, resets=marks, return_final=True)
+        got, want = run(), linear_scan(gate, input, resets=reset_mask, return_final=True)
         close(got[0], here.part(want[0]), rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
         assert got[1].dtype == want[1].dtype
         assert all(torch.equal(x, y) for x, y in zip(got, run(), strict=True))
@@ -248,10 +250,12 @@ def bits_and_types(here):
 def not_finite(here):
     """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
     gate, input, _, _ = problem(here, "float64")
-    marks = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
-    input[:, 2], marks[:, here.steps - 2] = torch.inf, True
-    got = linear_scan(here.part(gate), here.part(input), resets=here.part(marks), group=here.group)
-    want = here.part(linear_scan(gate, input, resets=marks))
+    reset_mask = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
+    input[:, 2], reset_mask[:, here.steps - 2] = torch.inf, True
+    got = linear_scan(
+        here.part(gate), here.part(input), resets=here.part(reset_mask), group=here.group
+    )
+    want = here.part(linear_scan(gate, input, resets=reset_mask))
     assert torch.equal(got.isfinite(), want.isfinite())
     gate, input = torch.full_like(gate, 1e100), torch.zeros_like(input)
     input[:, -1] = 1
@@ -269,16 +273,16 @@ def wide_products(here):
 
 
 def edges_and_meshes(here):
-    """A mark behind the last step; a mesh in place of a group."""
-    gate, input, first, marks = problem(here, "float64")
-    marks = torch.cat([marks, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
-    want = linear_scan(gate, input, first, resets=marks, reverse=True)
+    """A reset behind the last step; a mesh in place of a group."""
+    gate, input, first, reset_mask = problem(here, "float64")
+    reset_mask = torch.cat([reset_mask, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
+    want = linear_scan(gate, input, first, resets=reset_mask, reverse=True)
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
     got = linear_scan(
         here.part(gate),
         here.part(input),
         first,
-        resets=here.part(marks, more=1),
+        resets=here.part(reset_mask, more=1),
         reverse=True,
         group=mesh,
     )

@@ -110,8 +110,8 @@ LAYERS = {
 }
 
 
-def loop(layer, step, x, state, marks=None):
-    """All steps of all layers and directions, one by one; `marks`, (T + 1, B), start sequences."""
+def loop(layer, step, x, state, reset_mask=None):
+    """All steps of all layers and directions, one by one; `reset_mask`, (T + 1, B), start sequences."""
     zeros = [torch.zeros_like(s) for s in leaves(layer(x)[1])]
     given, finals, sides = zeros if state is None else leaves(state), [], []
     directions = 2 if layer.bidirectional else 1
@@ -125,8 +125,8 @@ def loop(layer, step, x, state, marks=None):
         now, outputs, reverse = tuple(s[place] for s in given), {}, bool(place % directions)
         for i, t in enumerate(reversed(range(len(x))) if reverse else range(len(x))):
             first = torch.full((x.shape[1], 1), state is None and i == 0)
-            if marks is not None:
-                cut = marks[t + 1 if reverse else t]
+            if reset_mask is not None:
+                cut = reset_mask[t + 1 if reverse else t]
                 first = first | cut[:, None]
                 now = [s.masked_fill(cut.reshape(-1, *[1] * (s.dim() - 1)), 0) for s in now]
             outputs[t], now = step(layer, w, x[t], now, first, reverse)

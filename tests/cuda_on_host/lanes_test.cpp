@@ -33,7 +33,7 @@ struct arrays {
   scanrec::strides strides;
   std::size_t offset;
   std::vector<std::vector<line>> all;
-  std::vector<char> marks;
+  std::vector<char> reset_mask;
   using value = compute_t<T>;
   std::vector<value> initial, final_state, initial_grad;
   std::vector<T> decay_grad;
@@ -56,8 +56,8 @@ struct arrays {
           x = T(static_cast<float>(next()) / 16777216.0f - 0.5f);
       }
     }
-    marks.resize(static_cast<std::size_t>(s.batch * s.time * s.channel));
-    for (char& m : marks) m = next() % 16 == 0;
+    reset_mask.resize(static_cast<std::size_t>(s.batch * s.time * s.channel));
+    for (char& m : reset_mask) m = next() % 16 == 0;
     initial.assign(static_cast<std::size_t>(s.batch * s.channel), value(1));
     final_state = initial_grad = initial;
     decay_grad.resize(static_cast<std::size_t>(s.channel));
@@ -66,7 +66,7 @@ struct arrays {
   template <class Backend>
   void run(const Backend& on, direction order, bool resets) {
     const sequence_view<const bool> cuts =
-        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(marks.data()), shape)
+        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(reset_mask.data()), shape)
                : sequence_view<const bool>();
     const extents edge{.batch = shape.batch, .time = 1, .channel = shape.channel};
     const state_view<const value> start(initial.data(), edge);
@@ -159,10 +159,10 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
     std::uint32_t seed = 3;
     for (auto* array : {&gate, &state, &grad})
       for (T& x : *array) x = T(static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 30));
-    const auto marks = std::make_unique<bool[]>(n);
+    const auto reset_mask = std::make_unique<bool[]>(n);
     for (std::size_t i = 0; i < n; ++i)
-      marks[i] = (seed = seed * 1664525u + 1013904223u) >> 29 == 0;
-    const sequence_view<const bool> resets(marks.get(), shape);
+      reset_mask[i] = (seed = seed * 1664525u + 1013904223u) >> 29 == 0;
+    const sequence_view<const bool> resets(reset_mask.get(), shape);
     const auto call = [&](std::vector<T>& sums, std::vector<T>& inputs, auto then) {
       // Both gradients are sums over channels.
       then(sequence_view<const T>(gate.data(), shape, gate_strides),

@@ -228,7 +228,7 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
   p.resets = 1, p.intervals = true;
   const auto make = [&] {
     call<float, float> c(p, order::channels_last, 11);
-    for (std::int64_t i = 0; i < 600; ++i) c.in.marks[i] = i % 300 == 250;
+    for (std::int64_t i = 0; i < 600; ++i) c.in.reset_mask[i] = i % 300 == 250;
     return c;
   };
   auto good = make(), bad = make();
@@ -375,7 +375,7 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
         const auto check = [&](auto shape) {
           using of = decltype(shape);
           CHECK(of::states >= states);
-          CHECK(of::forward_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
+          CHECK(of::forward_bytes + of::reset_mask_bytes <= cuda::detail::most_shared_bytes);
           CHECK(of::vjp_soft + of::soft_bytes <= cuda::detail::most_shared_bytes);
           CHECK(of::steps % of::sum_steps == 0);
         };

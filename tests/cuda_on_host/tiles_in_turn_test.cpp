@@ -155,11 +155,11 @@ TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences m
           "[cuda_look_back][forward][vjp][resets][broadcast]") {
   const auto blocks = [](const extents& shape, bool resets, bool sums) {
     arrays<float> a(shape, time_contiguous(shape));
-    const std::vector<std::uint8_t> marks(static_cast<std::size_t>(shape.batch * shape.time));
+    const std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(shape.batch * shape.time));
     extents one = shape;
     one.channel = 1;
     const auto cuts =
-        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(marks.data()), one)
+        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(reset_mask.data()), one)
                : sequence_view<const bool>();
     const sequence_view<float> decay(a.gate_grad.data(), shape,
                                      sums ? strides{0, 0, 1, 0} : time_contiguous(shape));

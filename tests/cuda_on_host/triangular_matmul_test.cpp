@@ -115,9 +115,9 @@ TEST_CASE("every call on matrix units is as precise as they say",
         x = static_cast<float>(2 * random(seed) - 1);
         if (magnitudes) x = std::abs(x);
       }
-    std::vector<std::uint8_t> marks(static_cast<std::size_t>(shape.time));
-    for (std::size_t t = 50; t < marks.size(); t += 101) marks[t] = 1;
-    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()), shape,
+    std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(shape.time));
+    for (std::size_t t = 50; t < reset_mask.size(); t += 101) reset_mask[t] = 1;
+    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(reset_mask.data()), shape,
                                            scanrec::strides{0, 1, 0, 0});
     const auto dense = [&](auto& v) { return sequence_view<float>(v.data(), shape); };
     const auto shared = [&](auto& v) { return sequence_view<float>(v.data(), shape, strides); };

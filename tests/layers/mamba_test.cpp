@@ -35,10 +35,10 @@ struct example {
   matrix x, weight, y;
   mamba_stream<double> start, carried;
   mamba_memory<double> memory;
-  std::unique_ptr<bool[]> marks;
+  std::unique_ptr<bool[]> reset_mask;
   sequence_view<const bool> resets;
 
-  explicit example(std::int64_t steps, std::int64_t window = 4, bool marked = false,
+  explicit example(std::int64_t steps, std::int64_t window = 4, bool mask_steps = false,
                    mamba_sizes sizes = {.channels = 3, .expand = 2, .states = 2, .rank = 2})
       : layer((sizes.window = window, sizes)) {
     std::mt19937 engine(1);
@@ -50,12 +50,12 @@ struct example {
     layer.own.delta_bias = random_matrix(1, D, 3).row(0);
     layer.own.skip = random_matrix(1, D, 4).row(0);
     start = {random_matrix(batch, D * sizes.states, 5), random_matrix((window - 1) * batch, D, 6)};
-    if (marked) {
-      marks = std::make_unique<bool[]>(static_cast<std::size_t>(steps * batch));
+    if (mask_steps) {
+      reset_mask = std::make_unique<bool[]>(static_cast<std::size_t>(steps * batch));
       for (std::int64_t t = 0; t < steps; ++t)
         for (std::int64_t b = 0; b < batch; ++b)
-          marks[static_cast<std::size_t>(b * steps + t)] = (t + 2 * b) % 5 == 3 || t + b == 5;
-      resets = {marks.get(), {.batch = batch, .time = steps}};
+          reset_mask[static_cast<std::size_t>(b * steps + t)] = (t + 2 * b) % 5 == 3 || t + b == 5;
+      resets = {reset_mask.get(), {.batch = batch, .time = steps}};
     }
   }
   double value() {
@@ -107,12 +107,12 @@ matrix outputs_of(const example& e) {
 }
 
 TEST_CASE("a Mamba layer computes its formulas", "[selective]") {
-  for (const bool marked : {false, true})
+  for (const bool mask_steps : {false, true})
     for (const std::int64_t window : {1, 4})
       for (const std::int64_t steps : {1, 2, 40}) {
-        example e(steps, window, marked);
+        example e(steps, window, mask_steps);
         e.value();
-        INFO(steps << " steps, window " << window << (marked ? ", resets" : ""));
+        INFO(steps << " steps, window " << window << (mask_steps ? ", resets" : ""));
         CHECK((e.y - outputs_of(e)).cwiseAbs().maxCoeff() <= 1e-13);
       }
   // Whole packs of channels, and some left.
@@ -179,8 +179,8 @@ TEST_CASE("gradients of Mamba layers are central differences", "[selective]") {
 // ---- streams -----------------------------------------------------------------------------------
 
 TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
-  for (const bool marked : {false, true}) {
-    example e(300, 4, marked);
+  for (const bool mask_steps : {false, true}) {
+    example e(300, 4, mask_steps);
     e.value();
     for (const std::int64_t chunk : {1, 2, 7, 130}) {
       auto carried = e.start;
@@ -188,7 +188,7 @@ TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
       for (std::int64_t first = 0; first < 300; first += chunk) {
         const std::int64_t steps = std::min<std::int64_t>(chunk, 300 - first);
         const auto part = e.x.middleRows(first * 2, steps * 2);
-        if (marked)
+        if (mask_steps)
           e.layer.forward(part, 2, carried, e.memory, y, e.resets.steps(first, first + steps));
         else if (steps == 1)
           e.layer.step(part, carried, e.memory, y);
@@ -212,8 +212,8 @@ TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
 
 TEST_CASE("behind a reset a Mamba layer has seen nothing", "[selective]") {
   example e(20, 4, true);
-  std::fill_n(e.marks.get(), 40, false);
-  e.marks[10] = e.marks[20 + 10] = true;
+  std::fill_n(e.reset_mask.get(), 40, false);
+  e.reset_mask[10] = e.reset_mask[20 + 10] = true;
   e.value();
   mamba_stream<double> fresh;
   matrix y;
@@ -282,17 +282,17 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
 TEST_CASE("a Mamba layer of no steps keeps its stream and adds no gradients", "[selective]") {
   for (const std::int64_t window : {1, 4})
     for (const bool begun : {false, true})
-      for (const int marked_steps : {-1, 0}) {  // no resets, or those of no steps
+      for (const int reset_steps : {-1, 0}) {  // no resets, or those of no steps
         example e(0, window);
         mamba_stream<double> carried,
             before{matrix::Zero(2, 12), matrix::Zero((window - 1) * 2, 6)};
         if (begun) before = carried = e.start;
         const bool mark = false;
         sequence_view<const bool> resets;
-        if (marked_steps == 0) resets = {&mark, {.batch = 2, .time = 0}};
+        if (reset_steps == 0) resets = {&mark, {.batch = 2, .time = 0}};
         matrix x_grad(4, 4);
         e.y = matrix::Zero(4, 4);
-        INFO("window " << window << ", begun " << begun << ", resets of " << marked_steps);
+        INFO("window " << window << ", begun " << begun << ", resets of " << reset_steps);
         e.layer.forward(e.x, 2, carried, e.memory, e.y, resets);
         CHECK((e.y.rows() == 0 && e.y.cols() == 3));
         CHECK(carried.state == before.state);
@@ -314,7 +314,7 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
   const layer_type layer({.channels = 3, .states = 2});
   mamba_memory<double> memory;
   matrix y(1, 1);
-  const bool marks[4] = {};
+  const bool reset_mask[4] = {};
   const auto refuses = [&](const std::string& argument, const matrix& x, std::int64_t batch,
                            mamba_stream<double> s, const sequence_view<const bool>& resets = {}) {
     try {
@@ -329,7 +329,7 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
   refuses("batch", matrix::Zero(4, 3), 0, {});
   refuses("stream", matrix::Zero(4, 3), 2, {matrix::Zero(3, 12), {}});
   refuses("stream", matrix::Zero(4, 3), 2, {{}, matrix::Zero(2, 6)});
-  refuses("resets", matrix::Zero(4, 3), 2, {}, {marks, {.batch = 1, .time = 4}});
+  refuses("resets", matrix::Zero(4, 3), 2, {}, {reset_mask, {.batch = 1, .time = 4}});
   CHECK(y.size() == 1);
   mamba_stream<double> s;
   layer.forward(matrix::Zero(4, 3), 2, s, memory, y);

@@ -94,7 +94,7 @@ MUTATIONS = (
         "_arguments.py",
         "got[place] in (steps, steps + 1)\n    wanted",
         "True\n    wanted",
-        "takes marks of any number of steps",
+        "takes reset_mask of any number of steps",
         cases="bad_input",
     ),
     mutation(
@@ -440,8 +440,8 @@ MUTATIONS = (
     ),
     torch(
         "torch/nn/_recurrent",
-        "marks.narrow(axis, 1, steps)",
-        "marks.narrow(axis, 0, steps)",
+        "reset_mask.narrow(axis, 1, steps)",
+        "reset_mask.narrow(axis, 0, steps)",
         "a reset cuts a reverse layer one step away",
         "resets",
         "test_torch_nn.py",

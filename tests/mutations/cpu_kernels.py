@@ -304,8 +304,8 @@ MUTATIONS = (
     # Staging.
     cpu(
         "stage",
-        "marked_after || (halo && after) ? 1 : 0",
-        "marked_after ? 1 : 0",
+        "reset_after || (halo && after) ? 1 : 0",
+        "reset_after ? 1 : 0",
         "the neighbour after a block is missing",
         test="stage_test",
     ),
@@ -529,8 +529,8 @@ MUTATIONS = (
     ),
     maps(
         "affine_carries",
-        "return simd::select(zero_if_finite_state<State>(after), carry_of(recomputed), after);",
-        "return carry_of(recomputed);",
+        "return simd::select(zero_if_finite_state<State>(after), carry_of(last), after);",
+        "return carry_of(last);",
         "an infinity in one channel changes bits of another",
         test="overflow_test",
     ),
@@ -560,13 +560,13 @@ MUTATIONS = (
         "a single step gives all channels the input of the first",
     ),
     selective(
-        "run",
+        "steps",
         "State met = times_conj(l, kept[2 * i + 1]);",
         "State met = simd::mul(l, kept[2 * i + 1]);",
         "gradients of complex A are not conjugated",
     ),
     selective(
-        "run",
+        "steps",
         "carry[i] = simd::select(rows.cuts[t], zero, carry[i]);",
         "(void)i;",
         "gradients of states cross a reset",
@@ -642,8 +642,8 @@ MUTATIONS = (
     ),
     recurrence(
         "reset_field",
-        "if (!one_more) resets.unmarked",
-        "resets.unmarked",
+        "if (!one_more) resets.step_without_reset",
+        "resets.step_without_reset",
         "ignores the mark behind the last step",
         test="linear_scan_test",
     ),

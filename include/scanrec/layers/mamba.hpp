@@ -60,7 +60,7 @@ class mamba_layer {
   using matrix = typename parameters::matrix;
   using row = typename parameters::row;
   using rows = Eigen::Ref<const matrix, 0, Eigen::OuterStride<>>;
-  using marks = sequence_view<const bool>;
+  using reset_mask = sequence_view<const bool>;
 
   /// Throws argument_error unless all sizes are positive; a rank may be 0.
   explicit mamba_layer(const mamba_sizes& sizes) : sizes_(sizes) {
@@ -130,7 +130,7 @@ class mamba_layer {
   /// Aliasing y may be x; otherwise the arguments share no memory, and y none with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
-               const marks& resets = {}) const {
+               const reset_mask& resets = {}) const {
     const std::int64_t steps = check("forward", x, batch, carried, resets);
     using detail::memory_of;
     if (&carried == &memory.start)
@@ -181,7 +181,7 @@ class mamba_layer {
   ///          with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
-                parameters& gradients, matrix* x_grad, const marks& resets = {}) const {
+                parameters& gradients, matrix* x_grad, const reset_mask& resets = {}) const {
     const std::int64_t steps = check("backward", x, batch, memory.start, resets);
     const std::int64_t D = sizes_.inner(), K = sizes_.delta_rank();
     const auto refuse = [](const char* argument, const char* expected, std::int64_t got) {
@@ -275,7 +275,7 @@ class mamba_layer {
                                  {.batch = D, .time = batch * D, .channel = 1});
   }
   std::int64_t check(const char* call, const rows& x, std::int64_t batch, const stream& s,
-                     const marks& resets) const {
+                     const reset_mask& resets) const {
     const std::string full = std::string("mamba_layer::") + call;
     const auto refuse = [&](const char* argument, const std::string& expected,
                             const std::string& got) {

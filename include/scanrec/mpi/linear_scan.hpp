@@ -21,7 +21,7 @@ struct scan_options {
   state_view<const T> initial_state{};
   state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
   state_view<T> final_state{};     ///< receives the state after this part
-  /// Of this part, as those of linear_scan. A mark at its first step cuts it from the part before;
+  /// Of this part, as those of linear_scan. A reset at its first step cuts it from the part before;
   /// a reverse scan finds that link behind its last step.
   sequence_view<const bool> resets{};
   mpi::exchange exchange = mpi::exchange::gather;

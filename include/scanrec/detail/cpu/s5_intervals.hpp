@@ -183,9 +183,10 @@ void load_states_before(const s5_vjp_options<R>& options,
   const auto& resets = options.resets;
   const std::int64_t later = std::max(t, from);
   if (resets.absent() || later >= steps) return;
-  const bool* const marks = resets.data + b * resets.strides.batch + later * resets.strides.time;
+  const bool* const reset_mask =
+      resets.data + b * resets.strides.batch + later * resets.strides.time;
   for (Eigen::Index i = 0; i < before.size(); ++i)
-    if (marks[resets.shape.channel > 1 ? i * resets.strides.channel : 0]) before[i] = 0;
+    if (reset_mask[resets.shape.channel > 1 ? i * resets.strides.channel : 0]) before[i] = 0;
 }
 
 /// From the gradients v of the inputs of the scan in one direction, which lie in `scratch`: adds

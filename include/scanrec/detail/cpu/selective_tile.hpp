@@ -139,7 +139,7 @@ class selective_tile {
             .delta = delta_,
             .fed = fed_,
             .y = y_,
-            .cuts = mark_cuts(begin, steps, padded) ? cuts_ : nullptr,
+            .cuts = set_boundaries(begin, steps, padded) ? cuts_ : nullptr,
             .any_cut = any_cut_,
             .b = mixing(p_.b, begin, steps, padded, b_rows_, b_own_),
             .c = mixing(p_.c, begin, steps, padded, c_rows_, c_own_)};
@@ -177,19 +177,19 @@ class selective_tile {
  private:
   // Loads the resets of these steps; returns whether there are any. Lanes without a channel are
   // reset wherever a channel is, so that a B or C that is not finite does not stay in them.
-  bool mark_cuts(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
+  bool set_boundaries(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     if (!p_.cuts.present()) return false;
     bool any = false;
     for (std::int64_t t = 0; t < padded; ++t) {
-      real marks[W];
-      std::fill_n(marks, W, real(1));
+      real reset_mask[W];
+      std::fill_n(reset_mask, W, real(1));
       bool of_step = false;
       for (int i = 0; i < at_.count; ++i) {
         const bool cut = t < steps && p_.cuts.at(at_.batch, begin + t, at_.channel + i);
-        marks[i] = cut ? real(1) : real(0);
+        reset_mask[i] = cut ? real(1) : real(0);
         of_step = of_step || cut;
       }
-      cuts_[t] = simd::load<lane>(static_cast<const real*>(marks), 1, W);
+      cuts_[t] = simd::load<lane>(static_cast<const real*>(reset_mask), 1, W);
       any_cut_[t] = of_step;
       any = any || of_step;
     }

@@ -49,7 +49,7 @@ class staged_block {
 
   /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
   /// the outputs are staged too. If a recurrence reads a neighbour of the step, that is staged too
-  /// where it lies within the `sequence_steps` steps. A neighbouring reset mark may lie outside.
+  /// where it lies within the `sequence_steps` steps. A neighbouring reset may lie outside.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
@@ -59,14 +59,14 @@ class staged_block {
     for_reads(recurrence_, [&](auto& field, auto entry) {
       const bool same_for_all = layout_.stride_of(field.strides) == 0;
       if (!field.present() || same_for_all || side_by_side(field)) return;
-      const bool halo = entry.is_marks || entry.neighbour != 0;
-      bool marked_before = false, marked_after = false;
-      if constexpr (entry.is_marks) {
-        marked_before = recurrence_.cuts.before_first();
-        marked_after = recurrence_.cuts.after_last();
+      const bool halo = entry.is_reset_mask || entry.neighbour != 0;
+      bool reset_before = false, reset_after = false;
+      if constexpr (entry.is_reset_mask) {
+        reset_before = recurrence_.cuts.before_first();
+        reset_after = recurrence_.cuts.after_last();
       }
-      stage_field(field, along_time, marked_before || (halo && before) ? 1 : 0,
-                  marked_after || (halo && after) ? 1 : 0, true);
+      stage_field(field, along_time, reset_before || (halo && before) ? 1 : 0,
+                  reset_after || (halo && after) ? 1 : 0, true);
     });
     if (!writes) return;
     for_writes(recurrence_, [&](auto& field) {

@@ -22,7 +22,7 @@ namespace detail {
 inline constexpr std::int64_t fewest_pairs = 16384;
 
 template <class S>
-inline constexpr bool is_mark = std::is_same_v<std::remove_cvref_t<S>, bool>;
+inline constexpr bool is_reset_mask = std::is_same_v<std::remove_cvref_t<S>, bool>;
 
 /// The number of arrays of 16-bit elements that a recurrence reads, and that it writes; 0 if
 /// others are among them. Reset masks do not count, since plain calls have none.
@@ -38,7 +38,7 @@ constexpr array_counts count_16_bit_arrays() {
     bool others = false;
     const auto count_in = [&](int& count) {
       return [&](const auto& field) {
-        if constexpr (!is_mark<decltype(*field.data)>) {
+        if constexpr (!is_reset_mask<decltype(*field.data)>) {
           ++count;
           others = others || sizeof(*field.data) != 2;
         }
@@ -139,7 +139,7 @@ struct run_pairs {
     const auto load = [&](read_step& to) SCANREC_LAMBDA {
       int i = 0;
       scanrec::detail::for_reads(loading, [&](auto& field, auto entry) SCANREC_LAMBDA {
-        if constexpr (!is_mark<decltype(*field.data)>) {
+        if constexpr (!is_reset_mask<decltype(*field.data)>) {
           const auto* const from = field.data + entry.neighbour * field.strides.time;
           device::assume_global(from);
           to.of[i++] = read_two(from);
@@ -153,7 +153,7 @@ struct run_pairs {
       two held[arrays.reads], written[arrays.writes];
       int i = 0, o = 0;
       scanrec::detail::for_reads(here, [&](auto& field) SCANREC_LAMBDA {
-        if constexpr (!is_mark<decltype(*field.data)>) {
+        if constexpr (!is_reset_mask<decltype(*field.data)>) {
           // Taken apart here and not where it is loaded, which would wait for the load.
           two elements = read.of[i];
           device::pin(elements.bits);

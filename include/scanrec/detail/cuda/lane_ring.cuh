@@ -128,7 +128,7 @@ class lane_ring {
         case arrival::read_in_place:
           break;
       }
-      if (scanrec::detail::halo_of<R> != 0 && (entry.is_marks || entry.neighbour != 0))
+      if (scanrec::detail::halo_of<R> != 0 && (entry.is_reset_mask || entry.neighbour != 0))
         neighbours_ |= bit;
       bit <<= 1;
     });

@@ -41,7 +41,7 @@ struct pull_selective {
 
   static std::int64_t shared_bytes(const selective_device_vjp<number>& p) {
     if (p.intervals_grad.present()) return Shape::vjp_soft + Shape::soft_bytes;
-    return Shape::vjp_bytes + (p.cuts.present() ? Shape::mark_bytes : 0);
+    return Shape::vjp_bytes + (p.cuts.present() ? Shape::reset_mask_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {

@@ -38,7 +38,7 @@ class selective_elements {
 
   SCANREC_DEVICE selective_elements(const selective_device_problem<number>& p,
                                     const selective_place& at, std::int64_t places_byte,
-                                    std::int64_t marks_byte)
+                                    std::int64_t reset_mask_byte)
       : p_(p),
         at_(at),
         fed_(Shape::fed),
@@ -47,7 +47,7 @@ class selective_elements {
         thread_(device::thread_index()),
         skip_runs_(Shape::skip),
         bias_runs_(Shape::bias),
-        marks_(marks_byte),
+        reset_mask_(reset_mask_byte),
         places_(places_byte),
         // Along the steps where these lie side by side in u, in either direction.
         along_channels_(p.u.strides.channel == 1 ||
@@ -227,13 +227,13 @@ class selective_elements {
     }
   }
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE void mark_cut(int of_run, int k) const {
+  SCANREC_DEVICE SCANREC_INLINE void set_boundary(int of_run, int k) const {
     if constexpr (!plain) {
       if (!p_.cuts.present()) return;
       const bool cut =
           there<Along>(of_run, k) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(of_run, k),
                                                 at_.channel + channel_of<Along>(of_run, k));
-      marks_.store(slot<Along>(of_run, k), cut ? 1u : 0u);
+      reset_mask_.store(slot<Along>(of_run, k), cut ? 1u : 0u);
     }
   }
   /// Whether step t of a channel is cut from the one before.
@@ -241,7 +241,7 @@ class selective_elements {
     if constexpr (plain)
       return false;
     else
-      return p_.cuts.present() && marks_.load(t * row + channel) != 0;
+      return p_.cuts.present() && reset_mask_.load(t * row + channel) != 0;
   }
 
   const selective_device_problem<number>& p_;
@@ -291,7 +291,7 @@ class selective_elements {
   }
 
   device::shared_array<run_of_values> skip_runs_, bias_runs_;
-  device::shared_array<std::uint32_t> marks_;
+  device::shared_array<std::uint32_t> reset_mask_;
   device::shared_array<std::int64_t> places_;  // (array, thread), in elements
   bool along_channels_;
   int step_, channel_of_run_;

@@ -49,7 +49,7 @@ struct run_selective {
   selective_tiles tiles;
 
   static std::int64_t shared_bytes(const selective_device_problem<number>& p) {
-    return Shape::forward_bytes + (p.cuts.present() ? Shape::mark_bytes : 0);
+    return Shape::forward_bytes + (p.cuts.present() ? Shape::reset_mask_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {
@@ -75,7 +75,7 @@ struct run_selective {
 
     SCANREC_DEVICE block_run(const selective_device_problem<number>& problem,
                              const selective_place& at)
-        : tile(problem, at, Shape::forward_places, Shape::forward_marks),
+        : tile(problem, at, Shape::forward_places, Shape::forward_reset_mask),
           y(Shape::y),
           keep(Shape::forward_keep) {
       this->find(problem.u, of_u), this->find(problem.delta, of_delta);
@@ -112,7 +112,7 @@ struct run_selective {
         if (!this->has_elements()) continue;
         this->fed_.store(this->template slot<Along>(e / tile::run, e % tile::run),
                          {step[e], step[e] * u_value[e]});
-        this->template mark_cut<Along>(e / tile::run, e % tile::run);
+        this->template set_boundary<Along>(e / tile::run, e % tile::run);
       }
       keep_values(0, u_value);
       if (p.z.present() && p.out.present()) {

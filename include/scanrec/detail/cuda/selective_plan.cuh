@@ -98,7 +98,7 @@ struct selective_shape {
   static constexpr std::int64_t mixing_place_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
-  // Shared memory. Both kernels have (step, fed) and marks of steps and channels, B and C, D and
+  // Shared memory. Both kernels have (step, fed) and resets of steps and channels, B and C, D and
   // the bias. The forward kernel also has the u and z of each thread's elements, and the places of
   // these elements in four arrays.
   static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
@@ -106,10 +106,10 @@ struct selective_shape {
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
                                 forward_places =
                                     forward_keep + 2 * elements * selective_threads * sizeof(value),
-                                forward_marks =
+                                forward_reset_mask =
                                     forward_places + mixing_place_bytes + 4 * place_bytes,
-                                forward_bytes = forward_marks;
-  static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
+                                forward_bytes = forward_reset_mask;
+  static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
   // The adjoint also has gradients of y, sums over states, four values of each thread's elements,
   // the states of every fourth step, products to be summed over channels, and the places of the
@@ -123,10 +123,10 @@ struct selective_shape {
                                 products =
                                     before + (steps / 4 - 1) * S * selective_threads * sizeof(V),
                                 vjp_places = products + 2 * warps * sum_steps * states * sizeof(V),
-                                vjp_marks = vjp_places + mixing_place_bytes + 7 * place_bytes,
-                                vjp_bytes = vjp_marks;
+                                vjp_reset_mask = vjp_places + mixing_place_bytes + 7 * place_bytes,
+                                vjp_bytes = vjp_reset_mask;
   // And softplus of its elements, where gradients of intervals are wanted.
-  static constexpr std::int64_t vjp_soft = vjp_marks + mark_bytes,
+  static constexpr std::int64_t vjp_soft = vjp_reset_mask + reset_mask_bytes,
                                 soft_bytes = elements * selective_threads * sizeof(value);
 };
 

@@ -78,8 +78,8 @@ struct device_rows {
 
   static device_rows of(const array_use& array, const scanrec::detail::row_access<V>*) {
     stored_as as = stored_as::computed;
-    if (array.type == &scanrec::detail::type_mark<bfloat16>) as = stored_as::bfloat16;
-    if (array.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
+    if (array.type == &scanrec::detail::type_tag<bfloat16>) as = stored_as::bfloat16;
+    if (array.type == &scanrec::detail::type_tag<float16>) as = stored_as::float16;
     return {const_cast<std::byte*>(array.data), array.strides, as};
   }
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }

@@ -45,7 +45,7 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
   SCANREC_DEVICE selective_products(const selective_device_vjp<number>& problem,
                                     const selective_vjp_room<number>& given_room,
                                     const selective_tiles& tiles, std::int64_t block)
-      : tile(problem, tiles.of(block), Shape::vjp_places, Shape::vjp_marks),
+      : tile(problem, tiles.of(block), Shape::vjp_places, Shape::vjp_reset_mask),
         p(problem),
         room(given_room),
         tile_number(block),

@@ -59,8 +59,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   SCANREC_DEVICE selective_tile(const selective_device_problem<number>& p,
                                 const selective_place& at, std::int64_t places_byte,
-                                std::int64_t marks_byte)
-      : elements(p, at, places_byte + Shape::mixing_place_bytes, marks_byte),
+                                std::int64_t reset_mask_byte)
+      : elements(p, at, places_byte + Shape::mixing_place_bytes, reset_mask_byte),
         b_(Shape::b, 0),
         c_(Shape::c, 1),
         lane_(thread_ % L),

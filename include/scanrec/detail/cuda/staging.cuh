@@ -40,7 +40,7 @@ class tile_stage {
       if (along_time(field) && read_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.reads |= bit;
         read_bytes += bytes_of<stored<decltype(field)>>;
-        if (scanrec::detail::halo_of<R> != 0 && (entry.is_marks || entry.neighbour != 0))
+        if (scanrec::detail::halo_of<R> != 0 && (entry.is_reset_mask || entry.neighbour != 0))
           which.neighbours |= bit;
       } else if (field.data) {
         which.all_reads = false;

@@ -162,7 +162,7 @@ class whole_rows {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_cutting::threads;
-  // Reset marks have no rows. Neither do elements whose size does not divide a piece.
+  // resets have no rows. Neither do elements whose size does not divide a piece.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
                                    SegmentSteps * sizeof(S) % sizeof(piece) == 0;

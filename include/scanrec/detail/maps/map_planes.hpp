@@ -82,7 +82,7 @@ struct map_planes {
       p += plane;
     });
   }
-  /// The mark of a cut, where there are any: 0 or 1.
+  /// The reset of a cut, where there are any: 0 or 1.
   SCANREC_INLINE real cut(std::int64_t i) const {
     return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }

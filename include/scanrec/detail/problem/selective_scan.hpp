@@ -126,14 +126,14 @@ class selective_call : call_arrays<V, Rows> {
     if (one_more) wanted.time = resets.shape.time;
     check(use_of("resets", resets, access::read), wanted, ", or 1 channel, or one step more");
     if (element_count(shape_) == 0) return {};
-    recurrence::input_field<bool> marks{resets.data, resets.strides};
-    if (wanted.channel == 1) marks.strides.channel = 0;
+    recurrence::input_field<bool> reset_mask{resets.data, resets.strides};
+    if (wanted.channel == 1) reset_mask.strides.channel = 0;
     if (reverse_) {
-      marks.data += (shape_.time - 1) * resets.strides.time;
-      marks.strides.time = -marks.strides.time;
+      reset_mask.data += (shape_.time - 1) * resets.strides.time;
+      reset_mask.strides.time = -reset_mask.strides.time;
     }
     const direction order = reverse_ ? direction::reverse : direction::forward;
-    return recurrence::resets_of(marks, order, false, shape_.time, one_more);
+    return recurrence::resets_of(reset_mask, order, false, shape_.time, one_more);
   }
 
   /// Sets the sizes, and checks that arrays do not overlap.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The list of the arrays of a recurrence: which members they are, and how each is used.
 //
-//     using arrays = array_list<reads<&vjp::gate>, reads_marks<&vjp::cuts>,
+//     using arrays = array_list<reads<&vjp::gate>, reads_reset_mask<&vjp::cuts>,
 //                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>>;
 //
 // All loops over a recurrence's arrays follow this list. Outputs come in the order in which the
@@ -22,7 +22,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 enum class role { none, read, write, start, end };
 
 /// One array, or an std::array of them: the member it is, and how it is used.
-template <auto Member, role Use, int Neighbour = 0, bool Optional = false, bool Marks = false>
+template <auto Member, role Use, int Neighbour = 0, bool Optional = false, bool ResetMask = false>
 struct array_entry {
   static constexpr auto member = Member;
   static constexpr role use = Use;
@@ -30,8 +30,8 @@ struct array_entry {
   static constexpr int neighbour = Neighbour;
   /// Whether it may be absent in kernels that assume whole lanes.
   static constexpr bool optional = Optional;
-  /// Whether these are the marks of cuts, whose neighbours are read, too, as the scan runs.
-  static constexpr bool is_marks = Marks;
+  /// Whether these are the resets of cuts, whose neighbours are read, too, as the scan runs.
+  static constexpr bool is_reset_mask = ResetMask;
 };
 struct no_array {
   static constexpr role use = role::none;
@@ -49,7 +49,7 @@ template <auto Member>
 using reads_previous_if_given = array_entry<Member, role::read, -1, true>;
 /// The mask of a reset_field.
 template <auto Member>
-using reads_marks = array_entry<Member, role::read, 0, false, true>;
+using reads_reset_mask = array_entry<Member, role::read, 0, false, true>;
 template <auto Member>
 using writes = array_entry<Member, role::write>;
 template <auto Member>
@@ -92,7 +92,7 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_entry(R& r, F& f) {
       (visit_field<Entry>(member[I], f), ...);
     }
   (std::make_index_sequence<std::tuple_size_v<std::remove_cvref_t<decltype(member)>>>{});
-  else if constexpr (Entry::is_marks) visit_field<Entry>(member.marks, f);
+  else if constexpr (Entry::is_reset_mask) visit_field<Entry>(member.reset_mask, f);
   else visit_field<Entry>(member, f);
 }
 template <recurrence::role Use, class R, class F, class... Entries>
@@ -151,7 +151,7 @@ constexpr int bytes_of_entry(int least) {
     if constexpr (is_field_array<member>)
       return static_cast<int>(std::tuple_size_v<member>) *
              bytes_of_field<typename member::value_type>(least);
-    else if constexpr (!Entry::is_marks)
+    else if constexpr (!Entry::is_reset_mask)
       return bytes_of_field<member>(least);
   }
   return 0;
@@ -183,7 +183,7 @@ template <class R>
 constexpr int bytes_of_step(int least = 1) {
   return add_bytes<R>(least, typename R::arrays{});
 }
-/// Where it reads neighbours, but for marks of cuts: 0 nowhere, 1 at the next step in scan order,
+/// Where it reads neighbours, but for resets of cuts: 0 nowhere, 1 at the next step in scan order,
 /// -1 at the one before.
 template <class R>
 inline constexpr int halo_of = find_neighbour(typename R::arrays{});

@@ -58,7 +58,7 @@ struct input_field {
   /// Asks for the lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no marks
+    if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no resets
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there = reinterpret_cast<std::uintptr_t>(data) +

@@ -64,9 +64,9 @@ struct forward : affine_steps<compute_t<State>> {
     final_state.put(at, after);
   }
 
-  using arrays = array_list<reads<&forward::gate>, reads<&forward::input>, reads_marks<&base::cuts>,
-                            writes<&forward::state>, starts_from<&forward::initial_state>,
-                            ends_in<&forward::final_state>>;
+  using arrays = array_list<reads<&forward::gate>, reads<&forward::input>,
+                            reads_reset_mask<&base::cuts>, writes<&forward::state>,
+                            starts_from<&forward::initial_state>, ends_in<&forward::final_state>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

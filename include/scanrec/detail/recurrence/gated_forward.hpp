@@ -57,7 +57,7 @@ struct gated : affine_maps<compute_t<Pre>> {
   SCANREC_HD SCANREC_INLINE void load_raw_cell(place<Axis, Assume> at, raw<Lane>& to) const {
     for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].stored_at(at);
     to.cut = to.zoned_out = simd::constant<Lane>(0);
-    load_marks(at, to);
+    load_reset_mask(at, to);
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> cell_of(const raw<Lane>& read) const {
@@ -68,7 +68,7 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// Loads the masks into a step or its stored values.
   template <class Read, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, Read& read) const {
+  SCANREC_HD SCANREC_INLINE void load_reset_mask(place<Axis, Assume> at, Read& read) const {
     using Lane = decltype(read.cut);
     if (at.rarely(cuts.present())) read.cut = cuts.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
@@ -165,7 +165,7 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     step<Lane> read{this->template load_cell<Lane>(at), simd::constant<Lane>(0),
                     simd::constant<Lane>(0)};
-    this->load_marks(at, read);
+    this->load_reset_mask(at, read);
     return read;
   }
   template <class Lane>
@@ -223,7 +223,7 @@ struct gated_forward : gated<Cell, Pre> {
   }
 
   using arrays =
-      array_list<reads<&base::pre>, reads<&base::zoneout>, reads_marks<&base::cuts>,
+      array_list<reads<&base::pre>, reads<&base::zoneout>, reads_reset_mask<&base::cuts>,
                  only_if<puts_out, writes<&gated_forward::output>>,
                  only_if<keeps_states, writes<&gated_forward::kept>>,
                  only_if<keeps_if_asked, writes_if_given<&gated_forward::kept>>,

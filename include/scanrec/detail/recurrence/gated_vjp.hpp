@@ -53,7 +53,7 @@ struct gated_vjp : gated<Cell, Pre> {
     step<Lane> read{{this->template load_cell<Lane>(at), zero, zero},
                     output_grad.template load_or_zero<Lane>(at),
                     zero};
-    this->load_marks(at, read);
+    this->load_reset_mask(at, read);
     read.previous = this->unless_cut(at, read, load_before<Lane>(at), zero);
     return read;
   }
@@ -142,7 +142,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
   using arrays = array_list<reads<&base::pre>, reads_next<&gated_vjp::state>,
                             reads_if_given<&gated_vjp::output_grad>, reads<&base::zoneout>,
-                            reads_marks<&base::cuts>, writes<&gated_vjp::pre_grad>,
+                            reads_reset_mask<&base::cuts>, writes<&gated_vjp::pre_grad>,
                             starts_from<&gated_vjp::initial_state>,
                             starts_from<&gated_vjp::final_grad>, ends_in<&gated_vjp::initial_grad>>;
 };
@@ -170,16 +170,17 @@ struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
       field.strides.time = -field.strides.time;
     };
     for (auto& field : r.pre) turn(field);
-    turn(r.zoneout), turn(r.cuts.marks);
+    turn(r.zoneout), turn(r.cuts.reset_mask);
     r.cuts.shift = -r.cuts.shift;
-    if (r.cuts.unmarked >= 0) r.cuts.unmarked = steps - 1 - r.cuts.unmarked;
+    if (r.cuts.step_without_reset >= 0)
+      r.cuts.step_without_reset = steps - 1 - r.cuts.step_without_reset;
     return r;
   }
 
   using arrays =
       array_list<reads<&base::pre>, reads_next<&restored::state>,
                  reads_if_given<&restored::output_grad>, reads<&base::zoneout>,
-                 reads_marks<&base::cuts>, writes<&restored::pre_grad>,
+                 reads_reset_mask<&base::cuts>, writes<&restored::pre_grad>,
                  starts_from<&restored::initial_state>, starts_from<&restored::final_grad>,
                  starts_from<&gated_vjp_anew::checkpoints>, ends_in<&restored::initial_grad>>;
 };

@@ -67,7 +67,7 @@ struct jvp : affine_steps<compute_t<State>> {
 
   using arrays = array_list<reads<&jvp::gate>, reads_previous_if_given<&jvp::state>,
                             reads_if_given<&jvp::gate_tangent>, reads_if_given<&jvp::input_tangent>,
-                            reads_marks<&base::cuts>, writes<&jvp::state_tangent>,
+                            reads_reset_mask<&base::cuts>, writes<&jvp::state_tangent>,
                             starts_from<&jvp::initial_state>, starts_from<&jvp::initial_tangent>,
                             ends_in<&jvp::final_tangent>>;
 };

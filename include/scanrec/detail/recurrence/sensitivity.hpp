@@ -55,12 +55,11 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
   }
 
-  using arrays =
-      array_list<reads<&sensitivity::gate>, reads<&sensitivity::input>, reads_marks<&base::cuts>,
-                 writes<&sensitivity::state>, writes<&sensitivity::sensitivity_of_state>,
-                 starts_from<&sensitivity::initial_state>,
-                 starts_from<&sensitivity::initial_sensitivity>, ends_in<&sensitivity::final_state>,
-                 ends_in<&sensitivity::final_sensitivity>>;
+  using arrays = array_list<
+      reads<&sensitivity::gate>, reads<&sensitivity::input>, reads_reset_mask<&base::cuts>,
+      writes<&sensitivity::state>, writes<&sensitivity::sensitivity_of_state>,
+      starts_from<&sensitivity::initial_state>, starts_from<&sensitivity::initial_sensitivity>,
+      ends_in<&sensitivity::final_state>, ends_in<&sensitivity::final_sensitivity>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

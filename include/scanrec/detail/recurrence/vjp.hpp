@@ -155,11 +155,10 @@ struct vjp : affine_maps<compute_t<State>> {
     if (gate_grad.present()) state.template touch<Lane>(at);
   }
 
-  using arrays =
-      array_list<reads<&vjp::gate>, reads_next_if_given<&vjp::state>,
-                 reads_if_given<&vjp::state_grad>, reads_marks<&vjp::cuts>, writes<&vjp::gate_grad>,
-                 writes<&vjp::input_grad>, starts_from<&vjp::initial_state>,
-                 starts_from<&vjp::final_grad>, ends_in<&vjp::initial_grad>>;
+  using arrays = array_list<
+      reads<&vjp::gate>, reads_next_if_given<&vjp::state>, reads_if_given<&vjp::state_grad>,
+      reads_reset_mask<&vjp::cuts>, writes<&vjp::gate_grad>, writes<&vjp::input_grad>,
+      starts_from<&vjp::initial_state>, starts_from<&vjp::final_grad>, ends_in<&vjp::initial_grad>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -63,7 +63,7 @@ bool add_entering(const Backend& backend, const Gate& gate, const State& state, 
                 {.order = order,
                  .initial_state = state_view<const wide>(h.data(), shape),
                  .final_state = state_view<wide>(h.data(), shape),
-                 .resets = marks_of(resets, first, last)});
+                 .resets = reset_mask_of(resets, first, last)});
     const wide* from = left.data();
     for (std::int64_t g = 0; g < piece.group; ++g)
       for (std::int64_t b = 0; b < piece.batch; ++b)

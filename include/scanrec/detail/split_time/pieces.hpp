@@ -105,9 +105,9 @@ std::int64_t until(const extents& shape, direction order, F f) {
   }
   return shape.time + 1;
 }
-/// The marks of steps [first, last), and the one behind them.
-inline sequence_view<const bool> marks_of(const sequence_view<const bool>& resets,
-                                          std::int64_t first, std::int64_t last) {
+/// The resets of steps [first, last), and the one behind them.
+inline sequence_view<const bool> reset_mask_of(const sequence_view<const bool>& resets,
+                                               std::int64_t first, std::int64_t last) {
   if (resets.absent()) return {};
   return resets.steps(first, std::min(last + 1, resets.shape.time));
 }

@@ -42,7 +42,7 @@ gate_products<T> products_by_pieces(const Backend& backend, const extents& shape
                 {.order = order,
                  .initial_state = state_view<const wide>(ends.data(), shape),
                  .final_state = running,
-                 .resets = marks_of(resets, first, last)});
+                 .resets = reset_mask_of(resets, first, last)});
     return all_vanish<T>(ends, least_product<T>());
   });
   gate_products<T> products{{}, done};

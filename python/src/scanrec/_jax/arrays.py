@@ -15,7 +15,7 @@ from .. import _arguments as arguments
 
 __all__ = [
     *("aligned", "array_of", "checked", "edge_dtype", "edge_of", "given", "is_known"),
-    *("marks_of", "of_rank", "promoted", "zoneout_of"),
+    *("reset_mask_of", "of_rank", "promoted", "zoneout_of"),
 ]
 
 #: Adds axes of extent 1 in front of an array, up to a rank.
@@ -96,11 +96,11 @@ def _booleans(call: str, name: str, value: Any) -> jax.Array:
     return array
 
 
-def marks_of(call: str, resets: Any, shape: Sequence[int], axis: int) -> jax.Array:
+def reset_mask_of(call: str, resets: Any, shape: Sequence[int], axis: int) -> jax.Array:
     """Returns the reset mask with the rank of the input."""
-    marks = _booleans(call, "resets", resets)
-    shape = arguments.check_resets(call, marks.shape, shape, axis)
-    return aligned(call, "resets", marks, shape, np.bool_)
+    reset_mask = _booleans(call, "resets", resets)
+    shape = arguments.check_resets(call, reset_mask.shape, shape, axis)
+    return aligned(call, "resets", reset_mask, shape, np.bool_)
 
 
 def zoneout_of(call: str, zoneout: Any, shape: Sequence[int]) -> jax.Array:

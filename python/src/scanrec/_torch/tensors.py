@@ -15,7 +15,7 @@ from .operators import edge_dtype
 from .types import Maybe
 
 __all__ = [
-    *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "marks"),
+    *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "reset_mask_of"),
     "number_tensor",
 ]
 
@@ -108,7 +108,7 @@ def edge_tensor(
     return aligned(call, "initial_state", value, edges, edge_dtype(dtype), device).unsqueeze(axis)
 
 
-def marks(
+def reset_mask_of(
     call: str, values: Any, shape: Shape, axis: int, device: torch.device, name: str = "resets"
 ) -> Maybe:
     """Returns booleans for the steps of a call, which may be absent."""

@@ -82,11 +82,11 @@ def causal_conv1d(
         state = _alike(call, "initial_state", initial_state, first, (*lead, before, channels))
         arrays["initial_state"] = state
     if resets is not None:
-        marks = array_of(call, "resets", resets)
-        if marks.dtype != np.bool_:
-            arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
-        arguments.check_shape(call, "resets", marks.shape, (*lead, steps))
-        arrays["resets"] = jnp.broadcast_to(marks, (*lead, steps))
+        reset_mask = array_of(call, "resets", resets)
+        if reset_mask.dtype != np.bool_:
+            arguments.refuse(call, "resets", "booleans", reset_mask.dtype, TypeError)
+        arguments.check_shape(call, "resets", reset_mask.shape, (*lead, steps))
+        arrays["resets"] = jnp.broadcast_to(reset_mask, (*lead, steps))
     out, final = _convolve(arrays, lead, silu, return_final)
     return (out, final) if return_final else out
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
-from ..._jax.arrays import aligned, checked, edge_of, marks_of, promoted, zoneout_of
+from ..._jax.arrays import aligned, checked, edge_of, promoted, reset_mask_of, zoneout_of
 from ..._jax.scans import Problem
 from ..._jax.types import ArrayLike
 from ..._types import Memory, Pool
@@ -92,7 +92,7 @@ def qrnn_pool(
     if initial_state is not None:
         arrays["initial_state"] = edge_of(call, initial_state, shape, axis, dtype)
     if resets is not None:
-        arrays["resets"] = marks_of(call, resets, shape, axis)
+        arrays["resets"] = reset_mask_of(call, resets, shape, axis)
     if zoneout is not None:
         arrays["zoneout"] = zoneout_of(call, zoneout, shape)
 

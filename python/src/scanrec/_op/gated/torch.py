@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
+from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, reset_mask_of
 from ..._types import Memory, Pool
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
@@ -99,7 +99,7 @@ def qrnn_pool(
         problem,
         *(*tensors, *[None] * (len(GATES) - len(tensors))),
         edge_tensor(call, initial_state, shape, axis, dtype, device),
-        marks(call, resets, shape, axis, device),
-        marks(call, zoneout, shape, axis, device, "zoneout"),
+        reset_mask_of(call, resets, shape, axis, device),
+        reset_mask_of(call, zoneout, shape, axis, device, "zoneout"),
     )
     return (output, final.squeeze(axis)) if return_final else output

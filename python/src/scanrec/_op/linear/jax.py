@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
-from ..._jax.arrays import aligned, checked, edge_of, marks_of, promoted
+from ..._jax.arrays import aligned, checked, edge_of, promoted, reset_mask_of
 from ..._jax.scans import Problem
 from ..._jax.types import ArrayLike
 from ..doc import documented
@@ -100,7 +100,7 @@ def linear_scan(
     if initial_state is not None:
         arrays["initial_state"] = edge_of(call, initial_state, shape, axis, dtype)
     if resets is not None:
-        arrays["resets"] = marks_of(call, resets, shape, axis)
+        arrays["resets"] = reset_mask_of(call, resets, shape, axis)
 
     logarithms = LOG_GATE * log_gate + LOG_INPUT * log_input
     if logarithms:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ... import _arguments as arguments
 from ..._torch.modes import is_distributed
-from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
+from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, reset_mask_of
 from ..._torch.types import Group, Maybe, Ranges
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
@@ -157,6 +157,6 @@ def _aligned(
         aligned(call, "gate", gate, shape, dtype, device),
         input.to(dtype),
         edge_tensor(call, initial_state, shape, at, dtype, device),
-        marks(call, resets, shape, at, device),
+        reset_mask_of(call, resets, shape, at, device),
     )
     return tensors, at

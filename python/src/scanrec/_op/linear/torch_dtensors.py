@@ -54,7 +54,7 @@ def scan_dtensors(
         if x.device_mesh != mesh:
             arguments.refuse(_CALL, name, f"a DTensor on {mesh} as 'input' is", x.device_mesh)
         extents = tuple(shape[i] for i in axes)
-        if name == "resets" and not over_time:  # which may have a mark behind the last step
+        if name == "resets" and not over_time:  # which may have a reset behind the last step
             extents = arguments.check_resets(_CALL, tuple(x.shape), shape, time)
         arguments.check_shape(_CALL, name, x.shape, extents)
         return _local(x, len(axes), [_within(p, axes) for p in placements], placements)

@@ -246,12 +246,12 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     for begin in reversed(begins) if problem.reverse else begins:
         steps = min(length, problem.steps - begin)
         piece = gate if gate.shape[axis] == 1 else gate.narrow(axis, begin, steps)
-        marks = None
+        reset_mask = None
         if resets is not None:
-            marks = resets.narrow(axis, begin, min(steps + 1, resets.shape[axis] - begin))
+            reset_mask = resets.narrow(axis, begin, min(steps + 1, resets.shape[axis] - begin))
         shape[axis] = steps
         small = Problem(tuple(shape), axis, problem.reverse)
-        of = Scanned(piece.to(wide), None, marks, None)
+        of = Scanned(piece.to(wide), None, reset_mask, None)
         _, product = tangent_of(of, (None, None, product), small)
         # A product of 0 stays 0. Gates that are not finite also meet the scan from 0.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
@@ -270,11 +270,11 @@ def _cut(resets: Maybe, problem: Problem) -> Maybe:
         return None
     more = resets.shape[problem.axis] > problem.steps
     first = 1 if more and problem.reverse else 0
-    marks = resets.narrow(problem.axis, first, resets.shape[problem.axis] - more)
-    return marks.any(problem.axis, keepdim=True)
+    reset_mask = resets.narrow(problem.axis, first, resets.shape[problem.axis] - more)
+    return reset_mask.any(problem.axis, keepdim=True)
 
 
-def _marks_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequence[Maybe]:
+def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequence[Maybe]:
     """Returns the resets of this process's pieces. In a reverse scan each piece also gets the first
     reset of the steps that follow it."""
     axis, steps = problem.axis, sum(parts.lengths)
@@ -349,7 +349,7 @@ def _zero_unless(keep: bool, x: Tensor) -> Tensor:
 
 def _maps_and_ends(
     gates: Sequence[Tensor],
-    marks: Sequence[Maybe],
+    reset_mask: Sequence[Maybe],
     ends: Sequence[Tensor],
     problems: Sequence[Problem],
     parts: _Parts,
@@ -357,15 +357,15 @@ def _maps_and_ends(
     """One message: the maps of all pieces side by side in the order of time. They are the products
     of the gates, whether the pieces are cut, and the states that they end with."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
-    cuts = [x for m, p in zip(marks, problems) if (x := _cut(m, p)) is not None]
-    sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)], ends, cuts]
+    cuts = [x for m, p in zip(reset_mask, problems) if (x := _cut(m, p)) is not None]
+    sent = [[_product(g, m, p) for g, m, p in zip(gates, reset_mask, problems)], ends, cuts]
     wide_ones = ([x.to(wide) for x in pieces] for pieces in sent if pieces)
     products, all_ends, *all_cuts = _message(parts, axis, *wide_ones)
     return products, all_cuts[0].real != 0 if all_cuts else None, all_ends
 
 
 class _SplitScan(Function):
-    """(gate, input, initial_state, problem, parts, marks of pieces) -> (state, final states of the
+    """(gate, input, initial_state, problem, parts, resets of pieces) -> (state, final states of the
     pieces, states before them)"""
 
     @staticmethod
@@ -376,20 +376,20 @@ class _SplitScan(Function):
         initial: Maybe,
         problem: Problem,
         parts: _Parts,
-        *marks: Maybe,
+        *reset_mask: Maybe,
     ) -> tuple[Tensor, Tensor, Tensor]:
         axis, problems = problem.axis, parts.problems(problem)
         gates, inputs = parts.pieces_of(gate, axis), parts.pieces_of(input, axis)
 
         def scan_pieces() -> list[Any]:
-            pieces = zip(gates, inputs, entering, marks, problems)
+            pieces = zip(gates, inputs, entering, reset_mask, problems)
             return [scan_op(*tensors, *p) for *tensors, p in pieces]
 
         entering: list[Maybe] = [None] * len(problems)
         if initial is not None and parts.first is not None:
             entering[parts.first] = initial.expand(problem.edge).clone()
         own_ends = [end for _, end in scan_pieces()]
-        products, cuts, ends = _maps_and_ends(gates, marks, own_ends, problems, parts)
+        products, cuts, ends = _maps_and_ends(gates, reset_mask, own_ends, problems, parts)
         dtype = edge_dtype(gate.dtype)
         for i, x in enumerate(_states_before(parts, axis, products, cuts, ends)):
             if entering[i] is None:
@@ -398,7 +398,7 @@ class _SplitScan(Function):
         state, final, before = (_padded(x, axis, len(problems)) for x in results)
         ctx.problem, ctx.parts = problem, parts
         of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
-        ctx.save_for_backward(gate, *of_gate, products, cuts, *marks)
+        ctx.save_for_backward(gate, *of_gate, products, cuts, *reset_mask)
         ctx.initial_shape = None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
         return state, final, before
@@ -407,7 +407,7 @@ class _SplitScan(Function):
     def backward(
         ctx: Any, state_grad: Maybe, final_grad: Maybe, before_grad: Maybe
     ) -> tuple[Maybe, ...]:
-        gate, state, before, products, cuts, *marks = ctx.saved_tensors
+        gate, state, before, products, cuts, *reset_mask = ctx.saved_tensors
         problem, parts = ctx.problem, ctx.parts
         parts = parts._replace(backwards=not parts.backwards)  # in the order of the adjoint
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
@@ -419,7 +419,7 @@ class _SplitScan(Function):
         before_grads = parts.edges_of(before_grad, axis)
         own_begins = []
         for i, (g, m, s, last, more, p) in enumerate(
-            zip(gates, marks, state_grads, final_grads, before_grads, problems)
+            zip(gates, reset_mask, state_grads, final_grads, before_grads, problems)
         ):
             last = last if i == parts.first else None
             of = Scanned(g, None, m, None)
@@ -427,13 +427,13 @@ class _SplitScan(Function):
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
-            products, cuts, begins = _maps_and_ends(gates, marks, own_begins, problems, parts)
+            products, cuts, begins = _maps_and_ends(gates, reset_mask, own_begins, problems, parts)
         else:
             (begins,) = _message(parts, axis, [x.to(wide) for x in own_begins])
         products = products.conj().resolve_conj()
         needs, out = ctx.needs_input_grad, []
         for g, s, b, m, s_grad, last, after, p in zip(
-            *(gates, states, befores, marks, state_grads, final_grads),
+            *(gates, states, befores, reset_mask, state_grads, final_grads),
             *(_states_before(parts, axis, products, cuts, begins), problems),
         ):
             after = after.to(dtype)
@@ -446,7 +446,7 @@ class _SplitScan(Function):
             _joined(of_gate, gates, axis) if needs[0] else None,
             _padded(of_input, axis, len(problems)) if needs[1] else None,
             _of_first(of_initial, before_grads, ctx) if needs[2] else None,
-            *[None] * (2 + len(marks)),
+            *[None] * (2 + len(reset_mask)),
         )
 
 
@@ -503,9 +503,9 @@ def scan_parts(
         ranges = tuple(((end - n, end),) for end, n in zip(accumulate(every), every))
     parts = _Parts(group, reverse, ranges)
     problem = Problem(shape, axis, reverse)
-    marks = _marks_of_pieces(resets, problem, parts)
+    reset_mask = _resets_of_pieces(resets, problem, parts)
     state: Tensor
-    state, finals, _ = _SplitScan.apply(gate, input, initial, problem, parts, *marks)
+    state, finals, _ = _SplitScan.apply(gate, input, initial, problem, parts, *reset_mask)
     if not return_final:
         return state
     rank, piece = parts.order[0 if reverse else -1]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import _arguments as arguments
-from ..._jax.arrays import aligned, array_of, is_known, marks_of
+from ..._jax.arrays import aligned, array_of, is_known, reset_mask_of
 from ..._jax.sharding import varying_alike
 from ..._jax.types import ArrayLike
 from ..doc import documented
@@ -109,10 +109,10 @@ def selective_scan(
         first = aligned(call, "initial_state", first, edge, given.a.dtype)
         arrays["initial_state"] = jnp.broadcast_to(first, edge)
     if resets is not None:
-        marks = marks_of(call, resets, shape, len(shape) - 2)
-        if any(n != 1 for n in marks.shape[:-2]):
-            marks = jnp.broadcast_to(marks, (*lead, *marks.shape[-2:]))
-        arrays["resets"] = marks
+        reset_mask = reset_mask_of(call, resets, shape, len(shape) - 2)
+        if any(n != 1 for n in reset_mask.shape[:-2]):
+            reset_mask = jnp.broadcast_to(reset_mask, (*lead, *reset_mask.shape[-2:]))
+        arrays["resets"] = reset_mask
     if intervals is not None:
         times = given.typed("intervals", intervals)
         times = aligned(call, "intervals", times, shape[:-1], given.real)

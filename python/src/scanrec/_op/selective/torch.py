@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import check_dense, marks
+from ..._torch.tensors import check_dense, reset_mask_of
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
 from .arguments import Checks, types_of
@@ -134,7 +134,7 @@ def selective_scan(
         initial_state = initial_state.to(A.dtype).expand(edge)
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
-    cuts = marks(call, resets, u.shape, 2, u.device)
+    cuts = reset_mask_of(call, resets, u.shape, 2, u.device)
     tensors = *operands.values(), intervals, initial_state, cuts
     problem = SelectiveProblem(softplus, reverse)
     out, last = selective(problem, *tensors) if bounds is None else _each(bounds, tensors, problem)
@@ -234,9 +234,9 @@ def _resets(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> T
     """Returns the reset mask of sequences. Checks their bounds unless a program is being traced."""
     if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
         _bounds(call, cu_seqlens, length, whole)
-    marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
-    marked[cu_seqlens.long()] = True
-    return marked[:length].unsqueeze(0)
+    mask_steps = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
+    mask_steps[cu_seqlens.long()] = True
+    return mask_steps[:length].unsqueeze(0)
 
 
 def _check_lengths(call: str, cu_seqlens: Tensor) -> None:

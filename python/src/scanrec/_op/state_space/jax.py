@@ -9,7 +9,7 @@ from typing import Literal, overload
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import array_of, marks_of
+from ..._jax.arrays import array_of, reset_mask_of
 from ..._jax.types import ArrayLike
 from ..._types import Discretisation
 from ..doc import documented
@@ -134,5 +134,5 @@ class _System(System[jax.Array]):
     def converted(self, x: jax.Array, dtype: str) -> jax.Array:
         return x.astype(dtype)
 
-    def marks(self, resets: ArrayLike, u: jax.Array) -> jax.Array:
-        return marks_of(self.call, resets, u.shape[:-1], u.ndim - 2)
+    def reset_mask(self, resets: ArrayLike, u: jax.Array) -> jax.Array:
+        return reset_mask_of(self.call, resets, u.shape[:-1], u.ndim - 2)

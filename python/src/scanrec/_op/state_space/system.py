@@ -39,7 +39,7 @@ class System(ABC, Generic[Array]):
     def converted(self, x: Any, dtype: str) -> Any: ...
 
     @abstractmethod
-    def marks(self, resets: Any, u: Any) -> Any:
+    def reset_mask(self, resets: Any, u: Any) -> Any:
         """The reset mask with the axes of u except the last."""
 
     def telling(self, **split: Any) -> AbstractContextManager[Any]:
@@ -69,8 +69,10 @@ class System(ABC, Generic[Array]):
                 name: self.converted(x, self.pair if name in _COMPLEX else real)
                 for name, x in arrays.items()
             }
-            marks = None if resets is None else self.marks(resets, self.arrays["u"])[..., None]
-        self.along = {"reverse": reverse, "resets": marks, **split}
+            reset_mask = (
+                None if resets is None else self.reset_mask(resets, self.arrays["u"])[..., None]
+            )
+        self.along = {"reverse": reverse, "resets": reset_mask, **split}
 
     def s5(self, discretisation: str, conjugate_symmetry: bool) -> Array | tuple[Array, Array]:
         arguments.check_discretisation("s5", discretisation)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import check_dense, marks, number_tensor
+from ..._torch.tensors import check_dense, number_tensor, reset_mask_of
 from ..._torch.types import Group, Ranges
 from ..._types import Discretisation
 from ..doc import documented
@@ -156,8 +156,8 @@ class _System(System[Tensor]):
             return x.to(of)
         return number_tensor(self.call, "initial_state", x, of, self.device)
 
-    def marks(self, resets: Any, u: Tensor) -> Any:
-        return marks(self.call, resets, tuple(u.shape[:-1]), u.dim() - 2, u.device)
+    def reset_mask(self, resets: Any, u: Tensor) -> Any:
+        return reset_mask_of(self.call, resets, tuple(u.shape[:-1]), u.dim() - 2, u.device)
 
     def telling(self, group: Group | None = None, **_: Any) -> AbstractContextManager[Any]:
         if group is None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
-from ..._jax.arrays import array_of, edge_dtype, marks_of, of_rank
+from ..._jax.arrays import array_of, edge_dtype, of_rank, reset_mask_of
 from ..._jax.sharding import placed_as
 from ..._jax.types import ArrayLike
 from ..._layers import Spec
@@ -97,7 +97,7 @@ class Time(NamedTuple):
         -------
         `count` arrays of the shape of `x`, and the `past` of the next call.
         """
-        marks, reverse, steps, more = self.resets, self.reverse, x.shape[-2], count - 1
+        reset_mask, reverse, steps, more = self.resets, self.reverse, x.shape[-2], count - 1
         before = (0, more) if reverse else (more, 0)
         if past is None:  # padding keeps the sharding of an array
             whole = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [before, (0, 0)])
@@ -108,12 +108,14 @@ class Time(NamedTuple):
         seen = [whole[..., k : k + steps, :] for k in begins]
         edge = slice(None, more) if reverse else slice(steps, None)
         left = whole[..., edge, :]
-        if marks is None:
+        if reset_mask is None:
             return seen, left
-        marks = marks if reverse else marks[..., :steps]
-        marks = jnp.pad(marks, [(0, 0)] * (marks.ndim - 1) + [before])[..., : steps + more]
+        reset_mask = reset_mask if reverse else reset_mask[..., :steps]
+        reset_mask = jnp.pad(reset_mask, [(0, 0)] * (reset_mask.ndim - 1) + [before])[
+            ..., : steps + more
+        ]
         # The number of the sequence of each step.
-        sequence = jnp.cumsum(marks, -1, dtype=jnp.int32)[..., None]
+        sequence = jnp.cumsum(reset_mask, -1, dtype=jnp.int32)[..., None]
         now = sequence[..., begins[0] : begins[0] + steps, :]
         for i, k in enumerate(begins[1:], 1):
             seen[i] = jnp.where(sequence[..., k : k + steps, :] == now, seen[i], 0)
@@ -270,7 +272,9 @@ class Layer(Spec, Generic[State]):
         """
         call = f"{self._name}.apply"
         params, x = self._checked(call, params, input, ("T",))
-        marks = None if resets is None else marks_of(call, resets, x.shape[:-1], x.ndim - 2)
+        reset_mask = (
+            None if resets is None else reset_mask_of(call, resets, x.shape[:-1], x.ndim - 2)
+        )
         given = self._arrays(call, state, x.shape[:-2], x.dtype)
         left: list[dict[str, jax.Array]] = []
         for i in range(self.num_layers):
@@ -278,7 +282,7 @@ class Layer(Spec, Generic[State]):
             for way in _WAYS[: self.num_directions]:
                 first = {name: array[len(left)] for name, array in given.items()}
                 own = None if key is None else _drawn(call, jax.random.fold_in, key, len(left))
-                time = Time(way == "reverse", marks)
+                time = Time(way == "reverse", reset_mask)
                 y, final = self._run(params[f"layer_{i}"][way], x, first, time, own)
                 outputs.append(y)
                 left.append(final)

@@ -17,7 +17,7 @@ from torch.utils import _pytree
 
 from ... import _arguments as arguments
 from ..._layers._spec import Initial, Normal, Spec, Uniform, options_of
-from ..._torch.tensors import check_dense, marks
+from ..._torch.tensors import check_dense, reset_mask_of
 from ..._types import State
 
 __all__ = ["Leaves", "Recurrent", "Result", "Time", "Weights", "full_precision", "saved_by_name"]
@@ -62,12 +62,14 @@ class Time:
 
         In reverse, a step starts a sequence if the reset after it is True.
         """
-        marks, axis = self.resets, self.axis
-        if marks is None or not self.reverse:
-            return None if marks is None else marks.narrow(axis, 0, steps)
-        if marks.shape[axis] == steps:
-            marks = torch.cat([marks, torch.zeros_like(marks.narrow(axis, 0, 1))], axis)
-        return marks.narrow(axis, 1, steps)
+        reset_mask, axis = self.resets, self.axis
+        if reset_mask is None or not self.reverse:
+            return None if reset_mask is None else reset_mask.narrow(axis, 0, steps)
+        if reset_mask.shape[axis] == steps:
+            reset_mask = torch.cat(
+                [reset_mask, torch.zeros_like(reset_mask.narrow(axis, 0, 1))], axis
+            )
+        return reset_mask.narrow(axis, 1, steps)
 
 
 def wide(x: Tensor) -> Tensor:
@@ -224,7 +226,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         batch = x.shape[1 - axis]
         begins = batch if state is None else 0
         leaves = self._leaves(state, batch, is_batch, x.device)
-        resets = marks(self._name, resets, tuple(input.shape[:-1]), axis, x.device)
+        resets = reset_mask_of(self._name, resets, tuple(input.shape[:-1]), axis, x.device)
         if resets is not None and not is_batch:
             resets = resets.unsqueeze(1)
 
