@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How the tiled backend would scale to more threads than this machine has cores.
 //
-// A call is planned for P threads and run by one, so that it is cut as for P: its tasks take S_P
+// A call is planned for P threads and run by one, so that it is reset as for P: its tasks take S_P
 // seconds together. P workers take them in ceil(tasks / P) rounds, but no sooner than memory moves
 // the arrays, if a ceiling is given:
 //

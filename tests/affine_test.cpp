@@ -11,19 +11,19 @@ using namespace scanrec;
 
 TEST_CASE("affine and segmented maps compose associatively, exactly on integers", "[affine]") {
   using map = affine<std::uint32_t>;
-  using cut_map = segmented<map>;
+  using reset_map = segmented<map>;
   static_assert(composable<map> && acting_on<map, std::uint32_t>);
-  static_assert(composable<cut_map> && acting_on<cut_map, std::uint32_t>);
+  static_assert(composable<reset_map> && acting_on<reset_map, std::uint32_t>);
   std::mt19937 engine(4);
   for (int trial = 0; trial < 10000; ++trial) {
     const auto draw = [&] {
-      return cut_map{{std::uint32_t(engine()), std::uint32_t(engine())}, engine() % 3 == 0};
+      return reset_map{{std::uint32_t(engine()), std::uint32_t(engine())}, engine() % 3 == 0};
     };
-    const cut_map f = draw(), g = draw(), h = draw();
+    const reset_map f = draw(), g = draw(), h = draw();
     const std::uint32_t x = engine();
     CHECK(combine(f, g).act(x) == g.act(f.act(x)));
     CHECK(combine(combine(f, g), h).act(x) == combine(f, combine(g, h)).act(x));
-    CHECK(combine(cut_map::identity(), f).act(x) == f.act(x));
-    CHECK(combine(f, cut_map::identity()).act(x) == f.act(x));
+    CHECK(combine(reset_map::identity(), f).act(x) == f.act(x));
+    CHECK(combine(f, reset_map::identity()).act(x) == f.act(x));
   }
 }

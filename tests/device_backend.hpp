@@ -34,11 +34,11 @@ std::int64_t workspace_bytes(const on_device<Backend>& on, const scanrec::proble
 /// reset mask. The arrays of a problem leave it out.
 template <class R>
 scanrec::problem with_last_reset(const R& r, scanrec::problem p) {
-  if constexpr (requires { r.cuts; })
+  if constexpr (requires { r.resets; })
     for (scanrec::array_use& array : p) {
       if (!array.one_step_more) continue;
-      if (r.cuts.before_first()) array.data -= array.strides.time * array.element_bytes;
-      if (r.cuts.before_first() || r.cuts.after_last()) ++array.shape.time;
+      if (r.resets.before_first()) array.data -= array.strides.time * array.element_bytes;
+      if (r.resets.before_first() || r.resets.after_last()) ++array.shape.time;
     }
   return p;
 }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <scanrec/extents.hpp>
+#include <scanrec/problem.hpp>
 
 #include "catch.hpp"
 

@@ -135,7 +135,7 @@ struct problem_case {
   std::int64_t at(std::int64_t t) const {
     return v.order == direction::forward ? t : v.shape.time - 1 - t;
   }
-  bool cut(std::int64_t g, std::int64_t b, std::int64_t t) const {
+  bool reset(std::int64_t g, std::int64_t b, std::int64_t t) const {
     // A reset cuts the link between t - 1 and t, whichever way the scan runs.
     const std::int64_t mark = v.order == direction::forward ? t : t + 1;
     return v.resets && mark < v.shape.time &&
@@ -209,12 +209,12 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
     for (std::int64_t i = 0; i < s.time; ++i) {
       const std::int64_t t = p.at(i);
       steps.push_back(p.load(g, batch, t, c));
-      const bool zoned = p.zoned(g, batch, t, c), cut = p.cut(g, batch, t);
+      const bool zoned = p.zoned(g, batch, t, c), reset = p.reset(g, batch, t);
       const N a = zoned ? N(1) : steps.back().a(), u = zoned ? N(0) : steps.back().u();
-      before.push_back(cut ? N(0) : x.x);
+      before.push_back(reset ? N(0) : x.x);
       const N linked = a * x.x;
-      x.size = (cut ? 0 : magnitude_of(a) * x.size) + magnitude_of(u);
-      x.x = cut ? u : linked + u;
+      x.size = (reset ? 0 : magnitude_of(a) * x.size) + magnitude_of(u);
+      x.x = reset ? u : linked + u;
       after.push_back(off_by(x.x, roundings, x.size));
       check(name + " output", agrees(r.output(g, batch, t, c), steps.back().output(after.back())),
             t, c);
@@ -229,25 +229,25 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
     for (std::int64_t i = s.time - 1; i >= 0; --i) {
       const std::int64_t t = p.at(i);
       const auto& step = steps[static_cast<std::size_t>(i)];
-      const bool zoned = p.zoned(g, batch, t, c), cut = p.cut(g, batch, t);
+      const bool zoned = p.zoned(g, batch, t, c), reset = p.reset(g, batch, t);
       const N a = zoned ? N(1) : step.a(), u = zoned ? N(0) : step.u();
       const N dh = number_of(p.output_grad(g, batch, t, c));
       y.size += magnitude_of(step.back(dh));
       const N grad = off_by(step.back(dh) + y.x, roundings, y.size);
       N was = before[static_cast<std::size_t>(i)];
-      if (stored && i > 0 && !cut) was = number_of(r.states(g, batch, p.at(i - 1), c));
-      if (!stored && i > 0 && !cut) {
+      if (stored && i > 0 && !reset) was = number_of(r.states(g, batch, p.at(i - 1), c));
+      if (!stored && i > 0 && !reset) {
         was = after[static_cast<std::size_t>(i - 1)];
         was = stored_as<T>(was);
       }
-      const N is = cut ? u : a * was + u;
+      const N is = reset ? u : a * was + u;
       const auto want = step.gradients(zoned ? N(0) : grad, zoned ? N(0) : was, is, dh);
       for (std::int64_t k = 0; k < count; ++k)
         check(name + " " + cell::names[static_cast<std::size_t>(k)].gradient,
               agrees(r.pre_grad(g, batch, t, k * s.channel + c), want[static_cast<std::size_t>(k)]),
               t, c);
-      y.x = cut ? N(0) : a * (step.back(dh) + y.x);
-      y.size = cut ? 0 : magnitude_of(a) * y.size;
+      y.x = reset ? N(0) : a * (step.back(dh) + y.x);
+      y.size = reset ? 0 : magnitude_of(a) * y.size;
     }
     if (p.v.edges)
       check(name + " initial_grad", agrees(r.initial_grad[one], off_by(y.x, roundings, y.size)), 0,
@@ -387,7 +387,7 @@ TYPED_CASE("a stream of chunks gives the bits of the whole", "[backends][gated]"
           done += n;
         }
         REQUIRE(done == steps);
-        // Of the first sequence all edges of chunks are cut, of the second some.
+        // Of the first sequence all edges of chunks are reset, of the second some.
         for (const auto& [first, n] : chunks)
           if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
         for (const backend& b : backends([](const backend& of) { return of.serial || exact<T>; }))

@@ -257,11 +257,11 @@ namespace {
 /// A sum that begins anew where an element says so: elements may have members of any name.
 struct part {
   float u;
-  float cut;
+  float reset;
 };
 struct sum_of_parts {
   part operator()(const part& earlier, const part& later) const {
-    return {later.cut != 0 ? later.u : earlier.u + later.u, earlier.cut + later.cut};
+    return {later.reset != 0 ? later.u : earlier.u + later.u, earlier.reset + later.reset};
   }
 };
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Elements of an operator that are larger than the pieces that memory is cut into, and such that
+// Elements of an operator that are larger than the pieces that memory is split into, and such that
 // ask for more alignment than vectors do.
 #include <array>
 #include <atomic>

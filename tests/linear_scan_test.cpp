@@ -104,8 +104,8 @@ struct problem_case {
   std::int64_t time_of(std::int64_t i) const {
     return order == direction::forward ? i : shape.time - 1 - i;
   }
-  // Whether forward scan step i is cut from step i - 1.
-  bool cut(std::int64_t g, std::int64_t b, std::int64_t i) const {
+  // Whether forward scan step i is reset from step i - 1.
+  bool reset(std::int64_t g, std::int64_t b, std::int64_t i) const {
     if (!with_resets) return false;
     if (order == direction::reverse && i == 0) return false;
     const std::int64_t t = order == direction::forward ? i : shape.time - i;
@@ -116,9 +116,9 @@ struct problem_case {
     for (std::int64_t i = 0; i < shape.time; ++i) out.push_back(widened(a(g, b, time_of(i), c)));
     return out;
   }
-  std::vector<bool> cuts(std::int64_t g, std::int64_t b) const {
+  std::vector<bool> resets(std::int64_t g, std::int64_t b) const {
     std::vector<bool> out;
-    for (std::int64_t i = 0; i < shape.time; ++i) out.push_back(cut(g, b, i));
+    for (std::int64_t i = 0; i < shape.time; ++i) out.push_back(reset(g, b, i));
     return out;
   }
   W start(std::int64_t g, std::int64_t b, std::int64_t c) {
@@ -128,7 +128,7 @@ struct problem_case {
     const auto u = line(input, g, b, c);
     std::vector<long double> m;
     for (auto x : u) m.push_back(magnitude(x));
-    return reference::scan<T>(line(gate, g, b, c), u, start(g, b, c), cuts(g, b), m);
+    return reference::scan<T>(line(gate, g, b, c), u, start(g, b, c), resets(g, b), m);
   }
   /// Fills `state` with states that a forward call gives.
   void make_states() { linear_scan(loop(), gate.view(), input.view(), state.view(), options()); }
@@ -289,8 +289,8 @@ TYPED_CASE("vjp is within the bound",
         std::vector<W> ra, ru;
         std::vector<long double> m;
         for (std::int64_t i = n - 1; i >= 0; --i) {
-          const bool cut_above = i + 1 < n && p.cut(g, b, i + 1);
-          ra.push_back(i + 1 < n ? (cut_above ? W(0) : conjugate(a[i + 1], conj)) : W(0));
+          const bool reset_after = i + 1 < n && p.reset(g, b, i + 1);
+          ra.push_back(i + 1 < n ? (reset_after ? W(0) : conjugate(a[i + 1], conj)) : W(0));
           W u = gx[i];
           long double size = magnitude(u);
           if (i == n - 1 && p.edges)
@@ -303,7 +303,7 @@ TYPED_CASE("vjp is within the bound",
           const auto k = n - 1 - i;
           const auto t = p.time_of(i);
           const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
-          const W factor = p.cut(g, b, i) ? W(0) : conjugate(before, conj);
+          const W factor = p.reset(g, b, i) ? W(0) : conjugate(before, conj);
           const long double size = magnitude(factor);
           const W through_gate = product(want.value[k], factor);
           for (result& r : results) {
@@ -320,7 +320,7 @@ TYPED_CASE("vjp is within the bound",
           }
         }
         if (n == 0) return;
-        const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
+        const W factor = p.reset(g, b, 0) ? W(0) : conjugate(a[0], conj);
         for (result& r : results)
           check_close<V>(
               r.dx0(g, b, 0, c), product(want.value[n - 1], factor),
@@ -352,12 +352,12 @@ TYPED_CASE("jvp is within the bound",
       std::vector<long double> m;
       for (std::int64_t i = 0; i < p.shape.time; ++i) {
         const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
-        const bool cut = p.cut(g, b, i);
-        u.push_back(cut ? tu[i] : product(ta[i], before) + tu[i]);
-        m.push_back((cut ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
+        const bool reset = p.reset(g, b, i);
+        u.push_back(reset ? tu[i] : product(ta[i], before) + tu[i]);
+        m.push_back((reset ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
       }
       const auto want =
-          reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
+          reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.resets(g, b), m);
       for (auto& [name, more, out] : results)
         for (std::int64_t i = 0; i < p.shape.time; ++i)
           check_close<T>(
@@ -696,7 +696,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
       done += n;
     }
     REQUIRE(done == steps);
-    // Of the first sequence all edges of chunks are cut, of the second some.
+    // Of the first sequence all edges of chunks are reset, of the second some.
     for (const auto& [first, n] : chunks)
       if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
     // The same resets, for every channel one of its own.

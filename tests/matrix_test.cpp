@@ -148,12 +148,12 @@ void check_exact() {
             for (std::int64_t i = 0; i < shape.time; ++i) {
               const std::int64_t t = order == direction::forward ? i : shape.time - 1 - i;
               const std::int64_t mark = order == direction::forward ? t : t + 1;
-              const bool cut =
+              const bool reset =
                   mark < want.reset_steps() && want.reset_mask[s * want.reset_steps() + mark] != 0;
               const auto at =
                   s * want.strides.batch + t * want.strides.time + c * want.strides.channel;
               auto next = want.u[at];
-              for (int j = 0; j < N && !cut; ++j)
+              for (int j = 0; j < N && !reset; ++j)
                 for (int k = 0; k < N; ++k) next[j] += want.a[at](j, k) * x[k];
               x = next;
               if (!(want.x[at] == x)) FAIL("loop at step " << t);

@@ -43,10 +43,10 @@ struct running_sum {
   struct sums {};
 #endif
   input_field<float> input;
-  reset_field cuts;
+  reset_field resets;
   output_field<float> state;
 #ifndef NO_arrays
-  using arrays = array_list<reads<&running_sum::input>, reads_reset_mask<&running_sum::cuts>,
+  using arrays = array_list<reads<&running_sum::input>, reads_reset_mask<&running_sum::resets>,
                             writes<&running_sum::state>>;
 #endif
 #ifndef NO_load

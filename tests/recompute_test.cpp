@@ -130,11 +130,11 @@ void check(const extents& shape, direction order, bool resets, bool starts) {
   for (std::size_t i = 0; i < n; ++i) reset_mask[i] = i * i % 41 == 3;
   const cell::arrays<sequence_view<const T>> arrays{
       {pre.data(), shape}, {pre.data() + n, shape}, {pre.data() + 2 * n, shape}};
-  const sequence_view<const bool> cuts =
+  const sequence_view<const bool> with_resets =
       resets ? sequence_view<const bool>(reset_mask.get(), shape) : sequence_view<const bool>();
   const state_view<const float> first =
       starts ? state_view<const float>(initial.data(), shape) : state_view<const float>();
-  const gated_options<float> options{.order = order, .initial_state = first, .resets = cuts};
+  const gated_options<float> options{.order = order, .initial_state = first, .resets = with_resets};
   const sequence_view<float> kept(checkpoints.data(), few);
   gated_scan(sequential{}, cell{}, arrays, sequence_view<T>(output.data(), shape),
              memory::store{sequence_view<T>(states.data(), shape)}, options);
@@ -161,7 +161,7 @@ void check(const extents& shape, direction order, bool resets, bool starts) {
         gated_scan_vjp(on, cell{}, arrays, memory::recompute{kept},
                        sequence_view<const T>(grad.data(), shape),
                        {.arrays = {sequence_view<T>(gradient.data(), shape), {}, {}}},
-                       {.order = order, .initial_state = first, .resets = cuts});
+                       {.order = order, .initial_state = first, .resets = with_resets});
         CHECK(looked_at == shape.group * shape.batch * shape.channel *
                                std::max<std::int64_t>(0, shape.time - 1));
       }

@@ -55,7 +55,8 @@ void run_recurrence(const outputs& on, R r, const scanrec::problem& p) {
   CHECK(own == listed);
   int reads = 0;
   for_reads(r, [&](const auto&) { ++reads; });
-  CHECK(reads + static_cast<int>(own.size()) <= p.count + 1);  // resets of cuts are always visited
+  CHECK(reads + static_cast<int>(own.size()) <=
+        p.count + 1);  // resets of resets are always visited
   ++*on.seen;
 }
 

@@ -241,16 +241,16 @@ constexpr int per_step = complex<T> ? 6 : 2;
 /// x[t] = a[t] x[t-1] + u[t] along one sequence, cut where cuts[t]; with |x_hat - x| <= bound.
 template <class T>
 scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wide<T> start,
-                const std::vector<bool>& cuts, const std::vector<long double>& u_magnitude) {
+                const std::vector<bool>& resets, const std::vector<long double>& u_magnitude) {
   scanned<T> r;
   const long double factor = std::pow(1 + roundoff<T>(), per_step<T>);
   wide<T> x = start;
   long double s = magnitude(start), grown = s;
   for (std::size_t t = 0; t < a.size(); ++t) {
-    const bool cut = !cuts.empty() && cuts[t];
-    x = cut ? u[t] : product(a[t], x) + u[t];
-    s = (cut ? 0 : magnitude(a[t]) * s) + u_magnitude[t];
-    grown = (cut ? 0 : magnitude(a[t]) * factor * grown) + u_magnitude[t];
+    const bool reset = !resets.empty() && resets[t];
+    x = reset ? u[t] : product(a[t], x) + u[t];
+    s = (reset ? 0 : magnitude(a[t]) * s) + u_magnitude[t];
+    grown = (reset ? 0 : magnitude(a[t]) * factor * grown) + u_magnitude[t];
     r.value.push_back(x);
     r.size.push_back(s);
     r.grown.push_back(grown);

@@ -310,7 +310,7 @@ class call {
   double fraction() { return bits_() * 0x1p-32; }
   void make_resets(order lies) {
     const std::int64_t B = p.shape.batch, T = p.shape.time, D = p.shape.channel;
-    numbers.cut.assign(static_cast<std::size_t>(B * T * D), 0);
+    numbers.reset.assign(static_cast<std::size_t>(B * T * D), 0);
     if (p.resets == 0) return;
     const std::int64_t rows = T + (p.resets > 2 ? 1 : 0), columns = p.resets % 2 == 1 ? 1 : D;
     const extents mask_steps{.batch = B, .time = rows, .channel = columns};
@@ -330,7 +330,7 @@ class call {
         for (std::int64_t d = 0; d < D; ++d) {
           const std::int64_t mark = p.order == direction::reverse ? T - t : t;
           if (mark < rows)
-            numbers.cut[(b * T + t) * D + d] = in.resets.at(b, mark, columns == 1 ? 0 : d);
+            numbers.reset[(b * T + t) * D + d] = in.resets.at(b, mark, columns == 1 ? 0 : d);
         }
   }
   template <class Number>

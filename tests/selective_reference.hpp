@@ -131,7 +131,7 @@ struct arrays {
   using numbers = std::vector<long double>;
   numbers u, delta, skip, z, bias, intervals, out_grad;
   std::vector<Number> a, b, c, initial, final_grad;
-  std::vector<std::uint8_t> cut;  // (batch, time, channel), in scan order
+  std::vector<std::uint8_t> reset;  // (batch, time, channel), in scan order
 };
 /// The same of results.
 template <class Number>
@@ -181,9 +181,9 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
         const bounded step = step_of(t), fed = m.product(step, exact(in.u[at(t)]));
         running_sum<long double> mixed;
         for (std::int64_t n = 0; n < N; ++n) {
-          const bool cut = in.cut[at(t)] != 0;
-          gate[t * N + n] = cut ? state{} : m.exp(m.product(step, exact(in.a[d * N + n])));
-          const state before = cut ? state{} : t > 0 ? x[(t - 1) * N + n] : start(n);
+          const bool reset = in.reset[at(t)] != 0;
+          gate[t * N + n] = reset ? state{} : m.exp(m.product(step, exact(in.a[d * N + n])));
+          const state before = reset ? state{} : t > 0 ? x[(t - 1) * N + n] : start(n);
           x[t * N + n] = m.sum(m.product(gate[t * N + n], before),
                                m.product(exact(in.b[mixing(p.b_steps, t, n)]), fed));
           mixed.add(real_of(m.product(exact(in.c[mixing(p.c_steps, t, n)]), x[t * N + n])), 2);

@@ -218,7 +218,7 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
     for (std::int64_t i = 0; i < 600; ++i) packed.in.reset_mask[i] = false;
     for (const std::int64_t b : {0, 1})
       for (const std::int64_t t : {0, 1, 77, 205}) packed.in.reset_mask[b * 300 + t] = true;
-    // What lies behind a cut cannot be seen, whatever it is.
+    // What lies behind a reset cannot be seen, whatever it is.
     packed.in.final_grad = {}, apart.in.final_grad = {};
     packed.run(tiled{});
     for (int i = 0; i + 1 < 5; ++i) {

@@ -17,7 +17,7 @@ namespace split {
 
 using namespace scanrec;
 
-/// Arrays of a call over all of time, and the cuts between parts.
+/// Arrays of a call over all of time, and the resets between parts.
 template <class T>
 struct whole {
   extents shape;
@@ -52,7 +52,7 @@ struct whole {
   state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
   state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
   /// Of steps [begin, end), and the reset behind them.
-  sequence_view<const bool> cuts(std::int64_t begin, std::int64_t end) const {
+  sequence_view<const bool> with_resets(std::int64_t begin, std::int64_t end) const {
     if (!resets) return {};
     const std::int64_t T1 = shape.time + 1;
     return {reinterpret_cast<const bool*>(reset_mask.data()) + begin,
@@ -83,7 +83,7 @@ struct whole {
     reference::for_each_sequence(shape, [&](auto g, auto b, auto c) {
       std::vector<W> factors, terms;
       std::vector<long double> sizes;
-      std::vector<bool> cut;
+      std::vector<bool> reset;
       for (std::int64_t i = 0; i < shape.time; ++i) {
         const std::int64_t t = ascending ? i : shape.time - 1 - i;
         // The adjoint takes the gate of the step that it comes from.
@@ -98,13 +98,14 @@ struct whole {
         // The reset of the later of the two steps that are linked here. The gradient of the final
         // state is its own.
         const std::int64_t later = ascending ? t : t + 1;
-        cut.push_back(resets && !(adjoint && i == 0) &&
-                      reset_mask[static_cast<std::size_t>((g * shape.batch + b) * (shape.time + 1) +
-                                                          later)] != 0);
+        reset.push_back(resets && !(adjoint && i == 0) &&
+                        reset_mask[static_cast<std::size_t>(
+                            (g * shape.batch + b) * (shape.time + 1) + later)] != 0);
       }
       const auto lane = static_cast<std::size_t>((g * shape.batch + b) * shape.channel + c);
       const auto want = reference::scan<V>(
-          factors, terms, reference::widened(adjoint ? last_grad[lane] : first[lane]), cut, sizes);
+          factors, terms, reference::widened(adjoint ? last_grad[lane] : first[lane]), reset,
+          sizes);
       for (std::int64_t t = begin; t < end; ++t) {
         const auto i = static_cast<std::size_t>(ascending ? t : shape.time - 1 - t);
         reference::check_close<T>(got.at(b, t - begin, c, g), want.value[i], want.bound(i, more),
@@ -115,13 +116,14 @@ struct whole {
 };
 
 /// Where parts begin, and where the last one ends: any lengths, nothing among them.
-inline std::vector<std::int64_t> cuts_of(std::int64_t steps, int parts, unsigned seed) {
-  std::vector<std::int64_t> cuts{0, steps};
+inline std::vector<std::int64_t> resets_of(std::int64_t steps, int parts, unsigned seed) {
+  std::vector<std::int64_t> with_resets{0, steps};
   reference::generator bits{seed + 5};
-  while (static_cast<int>(cuts.size()) <= parts)
-    cuts.push_back(static_cast<std::int64_t>(bits() % static_cast<std::uint32_t>(steps + 1)));
-  std::sort(cuts.begin(), cuts.end());
-  return cuts;
+  while (static_cast<int>(with_resets.size()) <= parts)
+    with_resets.push_back(
+        static_cast<std::int64_t>(bits() % static_cast<std::uint32_t>(steps + 1)));
+  std::sort(with_resets.begin(), with_resets.end());
+  return with_resets;
 }
 
 /// Calls f(whole sequence, name) for shapes, orders, resets and gates that are the same at all

@@ -21,7 +21,7 @@ void check_parts() {
   split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
     const auto lanes = static_cast<std::size_t>(w.shape.group * w.shape.batch * w.shape.channel);
     for (const int parts : {1, 2, 3, 17}) {
-      const auto cuts = split::cuts_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      const auto with_resets = split::resets_of(w.shape.time, parts, static_cast<unsigned>(parts));
       std::vector<part_state<V>> states, grads;
       for (const V& x : w.first) states.push_back(detail::widened_state(x));
       for (const V& g : w.last_grad) grads.push_back(detail::widened_state(g));
@@ -37,8 +37,8 @@ void check_parts() {
         const int i = adjoint ? 2 * parts - 1 - k : k;
         const auto part =
             static_cast<std::size_t>(w.order == direction::forward ? i : parts - 1 - i);
-        const std::int64_t begin = cuts[part], end = cuts[part + 1];
-        const part_options options{.order = w.order, .resets = w.cuts(begin, end)};
+        const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
+        const part_options options{.order = w.order, .resets = w.with_resets(begin, end)};
         const auto gate = w.gates().steps(begin, end);
         const auto entering = narrowed(adjoint ? grads : states);
         const state_view<const V> from(entering.data(), w.shape);
@@ -148,7 +148,7 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
   CHECK(detail::products_of(tiled{}, copies, direction::reverse, {}).vanish_after < 30000);
   const sequence_view<const float> constant(&same, shape, strides{});
   CHECK(detail::products_of(tiled{}, constant, direction::forward, {}).vanish_after == 32768);
-  // What is not finite behind shows where the part ends from 0, and not behind a cut.
+  // What is not finite behind shows where the part ends from 0, and not behind a reset.
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     gate[2 * 90000] = bad;
     std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(steps), 0);
@@ -158,8 +158,8 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
     CHECK_FALSE(std::isfinite(maps[0].act(1.0)));
     CHECK(std::isfinite(maps[1].act(1.0)));
     reset_mask[95000] = 1;
-    const auto cut = linear_scan_summary(tiled{}, a, u, {.resets = resets});
-    CHECK((cut[0].a == 0 && std::isfinite(cut[0].u)));
+    const auto reset = linear_scan_summary(tiled{}, a, u, {.resets = resets});
+    CHECK((reset[0].a == 0 && std::isfinite(reset[0].u)));
   }
 }
 
@@ -169,16 +169,16 @@ void check_entering() {
   using V = compute_t<T>;
   split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
     for (const int parts : {1, 3}) {
-      const auto cuts = split::cuts_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      const auto with_resets = split::resets_of(w.shape.time, parts, static_cast<unsigned>(parts));
       std::vector<V> states = w.first;
       std::vector<T> x(w.input.size());
       for (int k = 0; k < parts; ++k) {
         const auto part =
             static_cast<std::size_t>(w.order == direction::forward ? k : parts - 1 - k);
-        const std::int64_t begin = cuts[part], end = cuts[part + 1];
+        const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
         const auto gate = w.gates().steps(begin, end);
         const auto state = w.over(x).steps(begin, end);
-        const auto resets = w.cuts(begin, end);
+        const auto resets = w.with_resets(begin, end);
         detail::lane_array<V> ends(w.shape);
         linear_scan(tiled{.threads = 1}, gate, w.inputs().steps(begin, end), state,
                     {.order = w.order, .final_state = ends.view(), .resets = resets});
@@ -244,16 +244,16 @@ TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_t
   const sequence_view<const float> a(gate, shape), u(input, shape);
   const auto nothing = linear_scan_summary(tiled{}, a.steps(1, 1), u.steps(1, 1));
   const auto all = linear_scan_summary(tiled{}, a, u);
-  const auto cut = linear_scan_summary(
+  const auto reset = linear_scan_summary(
       tiled{}, a, u,
       {.resets = sequence_view<const bool>(reset_mask, {.batch = 1, .time = 3, .channel = 1})});
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK((nothing[i].a == 1 && nothing[i].u == 0));
-    CHECK(cut[i].a == 0);
+    CHECK(reset[i].a == 0);
   }
   CHECK((all[0].a == 8 && all[0].u == 7));
   CHECK((all[1].a == 27 && all[1].u == 13));
-  CHECK((cut[0].u == 3 && cut[1].u == 4));
+  CHECK((reset[0].u == 3 && reset[1].u == 4));
 }
 
 }  // namespace

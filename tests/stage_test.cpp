@@ -116,7 +116,7 @@ TEST_CASE("a staged block has the elements of its block side by side, and zeros"
         const detail::staged_block<scan> staged(here, layout, where, lanes, gate.steps, true);
         const scan& copy = staged.recurrence();
         CHECK(same_place(copy.input, here.input));  // the same for all lanes
-        CHECK(!copy.cuts.present());
+        CHECK(!copy.resets.present());
         if (side_by_side(layout, gate.strides, where)) {
           CHECK(same_place(copy.gate, here.gate));
           CHECK(copy.state.data == here.state.data);
@@ -250,20 +250,20 @@ TEST_CASE("marks of cuts come with the one outside of the sequence where there i
         float same = 1;
         scan r;
         r.gate = r.input = {&same, {}};
-        r.cuts.reset_mask = {mark(1, 0), as.strides};
-        r.cuts.shift = shift;
-        if (!one_more && shift != 0) r.cuts.step_without_reset = shift < 0 ? 0 : steps - 1;
+        r.resets.reset_mask = {mark(1, 0), as.strides};
+        r.resets.shift = shift;
+        if (!one_more && shift != 0) r.resets.step_without_reset = shift < 0 ? 0 : steps - 1;
         for (std::int64_t begin = 0; begin < steps; begin += 9) {
           const block where{begin, std::min(begin + 9, steps), 3,
                             layout.along == lane_axis::time ? 1 : 5};
           const scan here = detail::standing_at(r, where.begin, where.channel);
           const detail::staged_block<scan> staged(here, layout, where, lanes, steps, true);
-          const auto& cuts = staged.recurrence().cuts;
-          CHECK(cuts.reset_mask.data != here.cuts.reset_mask.data);
+          const auto& resets = staged.recurrence().resets;
+          CHECK(resets.reset_mask.data != here.resets.reset_mask.data);
           for (std::int64_t t = where.begin; t < where.end; ++t)
             for (std::int64_t c = 0; c < where.channels; ++c)
-              if (t != cuts.step_without_reset)
-                REQUIRE(value_at(cuts.reset_mask, t - where.begin + shift, c) ==
+              if (t != resets.step_without_reset)
+                REQUIRE(value_at(resets.reset_mask, t - where.begin + shift, c) ==
                         *mark(1 + t + shift, where.channel + c));
         }
       }

@@ -716,24 +716,25 @@ TEST_CASE("strips are as wide as their state fits, and count by the pack", "[til
 }
 
 TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_plan]") {
-  const auto check = [](const detail::cut_costs& of, int threads, std::int64_t strip, bool whole) {
-    const detail::cut cut = detail::cut_for(of, threads);
+  const auto check = [](const detail::width_costs& of, int threads, std::int64_t strip,
+                        bool whole) {
+    const detail::width_choice width_choice = detail::choose_width(of, threads);
     INFO(of.rows << " rows of " << of.channels << ", " << threads << " threads");
-    CHECK(cut.strip == strip);
-    CHECK(cut.units_whole == whole);
+    CHECK(width_choice.strip == strip);
+    CHECK(width_choice.units_whole == whole);
   };
   // Eight rows of 256 floats: as wide as there are enough of them, then pieces of rows.
-  const detail::cut_costs whole{256, 16, 256, 16, 4, 64, 8, 1, false};
+  const detail::width_costs whole{256, 16, 256, 16, 4, 64, 8, 1, false};
   for (const auto& [threads, strip] : std::vector<std::pair<int, std::int64_t>>{
            {1, 256}, {2, 256}, {8, 256}, {16, 128}, {64, 32}, {128, 16}, {256, 16}})
     check(whole, threads, strip, true);
   // Where time may be split, tiles of whole rows cost less than pieces of half a kilobyte, if these
   // cost as much by themselves as they do for two threads.
-  const detail::cut_costs two{256, 16, 256, 16, 4, 256, 1, 512, true};
+  const detail::width_costs two{256, 16, 256, 16, 4, 256, 1, 512, true};
   check(two, 1, 256, true);
   check(two, 2, 256, false);
   check({1024, 16, 1024, 16, 4, 256, 1, 512, true}, 2, 512, true);
-  const detail::cut_costs many{256, 16, 256, 16, 4, 64, 8, 64, true};
+  const detail::width_costs many{256, 16, 256, 16, 4, 64, 8, 64, true};
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
@@ -743,7 +744,7 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
 
-  // Sums over channels have a cut of their own, whoever adds them up.
+  // Sums over channels have a reset of their own, whoever adds them up.
   const extents shape{.batch = 8, .time = 8192, .channel = 256};
   scanrec::strides gate = channels_last(shape);
   gate.channel = 0;

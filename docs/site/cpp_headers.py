@@ -68,13 +68,13 @@ def understood(node):
         )
 
 
-def hidden(node, cuts):
+def hidden(node, resets):
     """Appends (from, to, replacement) for bodies of functions and private members."""
     if node.type == "function_definition":
         body = node.child_by_field_name("body")
         if body is not None:
             lists = [c for c in node.children if c.type == "field_initializer_list"]
-            cuts.append(((lists or [body])[0].start_byte, body.end_byte, ";"))
+            resets.append(((lists or [body])[0].start_byte, body.end_byte, ";"))
         return
     shown = not (node.type == "field_declaration_list" and node.parent.type == "class_specifier")
     begin = node.start_byte + 1
@@ -82,12 +82,12 @@ def hidden(node, cuts):
         understood(child)
         if child.type == "access_specifier":
             if not shown:
-                cuts.append((begin, child.start_byte, "\n "))
+                resets.append((begin, child.start_byte, "\n "))
             shown, begin = child.text == b"public", child.start_byte
         elif shown:
-            hidden(child, cuts)
+            hidden(child, resets)
     if not shown:
-        cuts.append((begin, node.end_byte - 1, "\n"))
+        resets.append((begin, node.end_byte - 1, "\n"))
 
 
 def tidy(text):
@@ -144,10 +144,10 @@ class Header:
         overload = known and known[-1].name == prefix + name and not comment
         if not comment and not overload:
             return
-        source, cuts, text = self.text.encode(), [], ""
+        source, resets, text = self.text.encode(), [], ""
         done = source.rfind(b"\n", 0, node.start_byte) + 1  # a macro may stand before it
-        hidden(node, cuts)
-        for first, to, instead in cuts:
+        hidden(node, resets)
+        for first, to, instead in resets:
             text, done = text + source[done:first].decode().rstrip() + instead, to
         text = tidy(text + source[done : node.end_byte].decode()).removesuffix(";") + ";"
         if overload:

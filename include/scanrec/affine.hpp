@@ -84,24 +84,26 @@ struct affine_with_rest {
 template <class T, int N>
 using affine_matrix = affine<vec<T, N>>;
 
-/// Any acting map with a cut: where `cut` is not zero a new sequence starts at this step, and
+/// Any acting map with a reset: where `reset` is not zero a new sequence starts at this step, and
 /// nothing from before it passes, not even an infinity (a select, not a product with zero).
 template <class Map>
 struct segmented {
   using lane = typename Map::lane;
   using mask = simd::real_lane_t<lane>;
   Map map;
-  mask cut;  // 0: linked to the step before; 1: cut
+  mask reset;  // 0: linked to the step before; 1: cut
 
   SCANREC_HD static SCANREC_INLINE segmented identity() {
     return {Map::identity(), simd::constant<mask>(0)};
   }
-  SCANREC_HD SCANREC_INLINE lane act(lane x) const { return simd::select(cut, map.u, map.act(x)); }
+  SCANREC_HD SCANREC_INLINE lane act(lane x) const {
+    return simd::select(reset, map.u, map.act(x));
+  }
   SCANREC_HD friend SCANREC_INLINE segmented combine(segmented earlier, segmented later) {
     const Map both = combine(earlier.map, later.map);
-    return {{simd::select(later.cut, later.map.a, both.a),
-             simd::select(later.cut, later.map.u, both.u)},
-            simd::select(later.cut, later.cut, earlier.cut)};
+    return {{simd::select(later.reset, later.map.a, both.a),
+             simd::select(later.reset, later.map.u, both.u)},
+            simd::select(later.reset, later.reset, earlier.reset)};
   }
 };
 

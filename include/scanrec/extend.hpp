@@ -95,7 +95,7 @@ using recurrence::affine_steps;
 // ---- calls ------------------------------------------------------------------------------------
 
 // problem_builder: add, add_factor, add_resets and require describe the arrays of a call, prepare
-// checks them and brings them to scan order, input, output, start, end and cuts are the fields.
+// checks them and brings them to scan order, input, output, start, end and resets are the fields.
 using scanrec::detail::in_place_pair;
 using scanrec::detail::problem_builder;
 

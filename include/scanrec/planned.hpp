@@ -61,7 +61,7 @@ class planned_linear_scan {
     r.gate.data = call_.template at<const Gate>(0);
     r.input.data = call_.template at<const Input>(1);
     r.initial_state.data = call_.template at<const value>(2);
-    r.cuts.reset_mask.data = call_.template at<const bool>(3);
+    r.resets.reset_mask.data = call_.template at<const bool>(3);
     r.state.data = call_.template at<State>(4);
     r.final_state.data = call_.template at<value>(5);
     call_.run();
@@ -134,7 +134,7 @@ class planned_gated_scan {
     recurrence& r = call_.recurrence();
     for (int i = 0; i < initial; ++i) r.pre[i].data = call_.template at<const Pre>(i);
     r.initial_state.data = call_.template at<const value>(initial);
-    r.cuts.reset_mask.data = call_.template at<const bool>(initial + 1);
+    r.resets.reset_mask.data = call_.template at<const bool>(initial + 1);
     r.zoneout.data = call_.template at<const bool>(initial + 2);
     if constexpr (recurrence::puts_out) r.output.data = call_.template at<Output>(output);
     r.final_state.data = call_.template at<value>(final);

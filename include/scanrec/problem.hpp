@@ -65,7 +65,7 @@ struct recurrence_sizes {
   std::int64_t compute_bytes = 0;     // a value of the compute type
   std::int64_t sums_bytes = 0;        // running sums of outputs
   std::int64_t carried_bytes = 0;     // a state and running sums
-  std::int64_t map_bytes = 0;         // the map of one step, with its cut if there are resets
+  std::int64_t map_bytes = 0;         // the map of one step, with its reset if there are resets
   std::int64_t step_bytes = 0;        // what one step reads
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps

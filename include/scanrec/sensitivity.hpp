@@ -46,7 +46,7 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int s0 = c.add("initial_sensitivity", options.initial_sensitivity, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int x = c.add("state", state, access::write);
   const int s = c.add("sensitivity", sensitivity, access::write);
   const int xT = c.add("final_state", options.final_state, access::write);
@@ -65,7 +65,7 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
   R r;
   r.gate = c.input<gate_t>(a);
   r.input = c.input<input_t>(u);
-  r.cuts = c.cuts(cut, options.order, false);
+  r.resets = c.resets(reset, options.order, false);
   r.initial_state = c.start<value>(x0);
   r.initial_sensitivity = c.start<value>(s0);
   r.state = c.output<state_t>(x);

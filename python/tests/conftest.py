@@ -24,7 +24,7 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     reset_mask = np.zeros(shape, bool) if resets is None else np.asarray(resets)
     mask_shape = list(shape)  # with a reset behind the last step, or without
     mask_shape[axis] = reset_mask.shape[axis % len(shape) - len(shape)]
-    cut = np.moveaxis(np.broadcast_to(reset_mask, mask_shape), axis, 0)
+    reset = np.moveaxis(np.broadcast_to(reset_mask, mask_shape), axis, 0)
     state = np.zeros(input.shape[1:], kind)
     if initial_state is not None:
         state[...] = np.asarray(initial_state, kind)
@@ -34,8 +34,8 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
         # A reset cuts the link between t - 1 and t, whichever way the scan goes.
         mark = t + 1 if reverse else t
         carried = gate[t] * state
-        if mark < len(cut):
-            carried = np.where(cut[mark], 0, carried)
+        if mark < len(reset):
+            carried = np.where(reset[mark], 0, carried)
         state = out[t] = carried + input[t]
     return np.moveaxis(out, 0, axis), state
 

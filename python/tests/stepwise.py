@@ -90,13 +90,13 @@ def stepwise(layer, params, x, state=None, reset_mask=None):
     """layer.apply by a loop over `advance`, on arrays of `wide`; marks: (B, T + 1)."""
     first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
-    cuts = (
+    resets = (
         np.zeros((len(x), x.shape[1] + 1), bool) if reset_mask is None else np.asarray(reset_mask)
     )
-    cuts = [cuts[:, :-1].copy(), cuts[:, :0:-1].copy()]
+    resets = [resets[:, :-1].copy(), resets[:, :0:-1].copy()]
     if state is None:
-        for cut in cuts:
-            cut[:, 0] = True
+        for reset in resets:
+            reset[:, 0] = True
     for i in range(layer.num_layers):
         outputs = []
         for d, way in enumerate(params[f"layer_{i}"]):
@@ -106,7 +106,7 @@ def stepwise(layer, params, x, state=None, reset_mask=None):
             h, *more = (a[layer.num_directions * i + d] for a in arrays)
             carry, steps = (h, *map(mirror, more)), []
             for t in range(u.shape[1]):
-                carry, y = advance(layer, p, carry, cuts[d][:, t, None], u[:, t])
+                carry, y = advance(layer, p, carry, resets[d][:, t, None], u[:, t])
                 steps.append(y)
             h, *more = carry
             finals.append((h, *map(mirror, more)))

@@ -410,7 +410,7 @@ def test_types_of_recurrentgemma():
 
 
 def test_operators_of_memax():
-    """What is no linear recurrence is scanned as it is; resets of one that is cut a NaN off."""
+    """What is no linear recurrence is scanned as it is; resets of one that is reset a NaN off."""
     jax = framework("jax")
     jnp = jax.numpy
     scan = ours("memax.semigroup_scan")

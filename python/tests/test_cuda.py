@@ -93,7 +93,7 @@ def test_pooling(device, dtype, count):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("steps", [40, 300])  # of few a thread takes all, many are cut into tiles
+@pytest.mark.parametrize("steps", [40, 300])  # of few a thread takes all, many are reset into tiles
 def test_pooling_with_and_without_states(device, dtype, count, steps):
     """One kernel serves both; it is another one where steps are zoned out."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)

@@ -33,25 +33,25 @@ def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
     shape = input.shape
     steps = shape[-2]
     if resets is None:
-        cut = jnp.zeros(shape, bool)
+        reset = jnp.zeros(shape, bool)
     else:  # a reset cuts the link between t - 1 and t; there may be one behind the last step
         more = resets.shape[-2] > steps
-        cut = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
+        reset = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
         if reverse:
-            last = cut[..., steps:, :] if more else jnp.zeros_like(cut[..., :1, :])
-            cut = jnp.concatenate([cut[..., 1:steps, :], last], -2)
-        cut = cut[..., :steps, :]
+            last = reset[..., steps:, :] if more else jnp.zeros_like(reset[..., :1, :])
+            reset = jnp.concatenate([reset[..., 1:steps, :], last], -2)
+        reset = reset[..., :steps, :]
     first = jnp.zeros((), input.dtype) if initial_state is None else initial_state
 
     def step(state, now):
-        gate, input, cut = now
-        state = jnp.where(cut, 0, gate * state) + input
+        gate, input, reset = now
+        state = jnp.where(reset, 0, gate * state) + input
         return state, state
 
     final, state = jax.lax.scan(
         step,
         jnp.broadcast_to(first, (*shape[:-2], shape[-1])),
-        tuple(jnp.moveaxis(jnp.broadcast_to(x, shape), -2, 0) for x in (gate, input, cut)),
+        tuple(jnp.moveaxis(jnp.broadcast_to(x, shape), -2, 0) for x in (gate, input, reset)),
         reverse=reverse,
     )
     return jnp.moveaxis(state, 0, -2), final

@@ -50,20 +50,20 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
         mixing = mixing[..., None, :] if mixing.ndim == 3 else mixing
         return jnp.repeat(mixing, channels // mixing.shape[2], 2)
 
-    cut = jnp.zeros((batch, steps + 1, channels), bool)
+    reset = jnp.zeros((batch, steps + 1, channels), bool)
     if resets is not None:
-        cut = cut.at[:, : resets.shape[1]].set(resets)
-    cut = cut[:, 1:] if reverse else cut[:, :-1]
+        reset = reset.at[:, : resets.shape[1]].set(resets)
+    reset = reset[:, 1:] if reverse else reset[:, :-1]
 
     def one(state, now):
-        x, step, b, c, cut = now
-        carried = jnp.where(cut[..., None], 0, jnp.exp(step[..., None] * A) * state)
+        x, step, b, c, reset = now
+        carried = jnp.where(reset[..., None], 0, jnp.exp(step[..., None] * A) * state)
         state = carried + (step * x)[..., None] * b
         y = (c * state).sum(-1)
         return state, 2 * y.real if jnp.iscomplexobj(y) else y
 
     first = jnp.zeros((), A.dtype) if initial_state is None else initial_state
-    now = (x, step, of_channels(B), of_channels(C), cut)
+    now = (x, step, of_channels(B), of_channels(C), reset)
     final, y = jax.lax.scan(
         one,
         jnp.broadcast_to(first, (batch, channels, A.shape[1])),

@@ -341,8 +341,8 @@ def test_arrays_whose_types_split_time_and_batch_give_the_values_of_the_whole(
     with jax.set_mesh(mesh):
         put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
         placed = put(gate, "b", "t"), put(input, "b", "t"), put(first, "b")
-        cut = put(reset_mask, "b") if more else put(reset_mask, "b", "t")
-        parted = lambda *x: linear_scan(*x, resets=cut, **kept)
+        reset = put(reset_mask, "b") if more else put(reset_mask, "b", "t")
+        parted = lambda *x: linear_scan(*x, resets=reset, **kept)
         values, _ = got = jax.jit(both(parted))(*placed)
         assert jax.typeof(values[0]).sharding.spec == P("b", "t", None)
         assert jax.typeof(values[1]).sharding.spec == P("b", None)

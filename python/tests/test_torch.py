@@ -36,15 +36,15 @@ def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
     gate = gate.expand(input.shape)
     state = input.new_zeros(edge) if initial_state is None else initial_state.expand(edge)
     mask_steps = input.shape[-2] if resets is None else resets.shape[-2]
-    cut = torch.zeros((), dtype=torch.bool) if resets is None else resets
-    cut = cut.expand(*input.shape[:-2], mask_steps, input.shape[-1])
+    reset = torch.zeros((), dtype=torch.bool) if resets is None else resets
+    reset = reset.expand(*input.shape[:-2], mask_steps, input.shape[-1])
     steps = range(input.shape[-2])
     out = {}
     for t in reversed(steps) if reverse else steps:
         mark = t + 1 if reverse else t
         carried = gate[..., t, :] * state
         if mark < mask_steps:
-            carried = torch.where(cut[..., mark, :], torch.zeros_like(carried), carried)
+            carried = torch.where(reset[..., mark, :], torch.zeros_like(carried), carried)
         state = out[t] = carried + input[..., t, :]
     return torch.stack([out[t] for t in steps], -2), state
 

@@ -63,8 +63,8 @@ def by_loop(
     for t in reversed(range(steps)) if reverse else range(steps):
         mark = t + 1 if reverse else t
         if resets is not None and mark < resets.shape[-1]:
-            cut = resets[:, None, mark] if resets.dim() == 2 else resets[:, :, mark]
-            state = torch.where(cut[..., None], torch.zeros_like(state), state)
+            reset = resets[:, None, mark] if resets.dim() == 2 else resets[:, :, mark]
+            state = torch.where(reset[..., None], torch.zeros_like(state), state)
         b, c = (m[t] if len(m) == steps else m[0] for m in (B, C))
         state = torch.exp(delta[t].unsqueeze(-1) * A) * state + fed[t].unsqueeze(-1) * b
         out[t] = 2 * (state * c).sum(-1).real if A.is_complex() else (state * c).sum(-1)
@@ -300,7 +300,7 @@ def test_transformations():
 # ---- properties ----------------------------------------------------------------------------------
 
 
-def cut(x, steps, names=("u", "delta", "B", "C", "z")):
+def reset(x, steps, names=("u", "delta", "B", "C", "z")):
     return {k: v[..., steps] if k in names else v for k, v in x.items()}
 
 
@@ -313,8 +313,8 @@ def test_halves_are_the_whole(reverse):
     whole, last = run(x)
     parts = slice(0, 137), slice(137, None)
     first, second = reversed(parts) if reverse else parts
-    a, state = run(cut(x, first))
-    b, end = run(cut(x, second) | {"initial_state": state})
+    a, state = run(reset(x, first))
+    b, end = run(reset(x, second) | {"initial_state": state})
     close(torch.cat([b, a] if reverse else [a, b], -1), whole, 1e-6, 1e-6)
     close(end, last, 1e-6, 1e-6)
 
@@ -330,7 +330,7 @@ def test_resets_are_separate_sequences():
     )
     x.pop("initial_state")
     for begin, end in zip(lengths, lengths[1:]):
-        part = cut(x, slice(begin, end))
+        part = reset(x, slice(begin, end))
         out, state = selective_scan(**part, delta_softplus=True, return_last_state=True)
         assert torch.equal(out, whole[..., begin:end])
     assert torch.equal(state, last)
@@ -368,7 +368,7 @@ def test_sequences_of_cu_seqlens_have_states_of_their_own(kind, reverse):
             begin, end = part.start, part.stop
             mixed = slice(numbers * begin, numbers * end)
             names = ("u", "delta", "z", "intervals")
-            mine = cut(cut(x, part, names), mixed, [k for k in ("B", "C") if x[k].dim() > 2])
+            mine = reset(reset(x, part, names), mixed, [k for k in ("B", "C") if x[k].dim() > 2])
             first = None if initial_state is None else initial_state[i : i + 1]
             outs.append(selective_scan(**mine, initial_state=first, **options))
         out, last = zip(*outs)
@@ -523,7 +523,7 @@ def test_compile(backend):
     with torch.no_grad():
         dynamic = torch.compile(run, fullgraph=True, backend=backend, dynamic=True)
         for steps in (150, 77):
-            part = cut(x, slice(0, steps))
+            part = reset(x, slice(0, steps))
             assert torch.equal(dynamic(**part)[0], run(**part)[0])
 
 
@@ -538,10 +538,10 @@ def test_export():
     steps = torch.export.Dim("steps")
     sizes = {k: {v.dim() - 1: steps} if v.shape[-1] == 300 else {} for k, v in long.items()}
     for made in (9, 300):
-        x = {k: v.contiguous() for k, v in cut(long, slice(0, made)).items()}
+        x = {k: v.contiguous() for k, v in reset(long, slice(0, made)).items()}
         program = torch.export.export(Scan(), (), x, dynamic_shapes=sizes).module()
         for length in (1, 2, 9, 129, 300):
-            part = cut(long, slice(0, length))
+            part = reset(long, slice(0, length))
             assert torch.equal(program(**part), Scan()(**part))
 
 
@@ -650,7 +650,7 @@ def test_complex_numbers_and_their_parts():
         u, delta, b, c, z = now
         out = state_update(state, u, delta, x["A"], b, c, x["D"], z, x["delta_bias"], True)
     want = selective_scan(
-        **cut({k: v for k, v in (x | whole).items() if k != "intervals"}, slice(0, 4)),
+        **reset({k: v for k, v in (x | whole).items() if k != "intervals"}, slice(0, 4)),
         delta_softplus=True,
         return_last_state=True,
     )

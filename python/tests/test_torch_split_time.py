@@ -169,8 +169,8 @@ def dtensors(here):
                     distribute_tensor(x.detach(), mesh, [p]).requires_grad_()
                     for x, p in zip(whole, spread)
                 ]
-                cuts = distribute_tensor(reset_mask, mesh, [Replicate()])
-                got = linear_scan(*mine, resets=cuts, reverse=reverse, return_final=True)
+                resets = distribute_tensor(reset_mask, mesh, [Replicate()])
+                got = linear_scan(*mine, resets=resets, reverse=reverse, return_final=True)
                 assert got[0].placements == (placement,)
                 for x, y in zip(got, want, strict=True):
                     close(x.full_tensor(), y)

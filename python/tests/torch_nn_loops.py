@@ -126,9 +126,9 @@ def loop(layer, step, x, state, reset_mask=None):
         for i, t in enumerate(reversed(range(len(x))) if reverse else range(len(x))):
             first = torch.full((x.shape[1], 1), state is None and i == 0)
             if reset_mask is not None:
-                cut = reset_mask[t + 1 if reverse else t]
-                first = first | cut[:, None]
-                now = [s.masked_fill(cut.reshape(-1, *[1] * (s.dim() - 1)), 0) for s in now]
+                reset = reset_mask[t + 1 if reverse else t]
+                first = first | reset[:, None]
+                now = [s.masked_fill(reset.reshape(-1, *[1] * (s.dim() - 1)), 0) for s in now]
             outputs[t], now = step(layer, w, x[t], now, first, reverse)
         finals.append(now)
         sides.append(torch.stack([outputs[t] for t in range(len(x))]))

@@ -65,7 +65,7 @@ struct arrays {
   sequence_view<T> view(std::size_t i) { return {all[i][0].elements + offset, shape, strides}; }
   template <class Backend>
   void run(const Backend& on, direction order, bool resets) {
-    const sequence_view<const bool> cuts =
+    const sequence_view<const bool> with_resets =
         resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(reset_mask.data()), shape)
                : sequence_view<const bool>();
     const extents edge{.batch = shape.batch, .time = 1, .channel = shape.channel};
@@ -75,19 +75,19 @@ struct arrays {
                 {.order = order,
                  .initial_state = start,
                  .final_state = state_view<value>(final_state.data(), edge),
-                 .resets = cuts});
+                 .resets = with_resets});
     linear_scan_vjp(on, gate, state, grad,
                     {.gate_grad = view(4),
                      .input_grad = view(5),
                      .initial_grad = state_view<value>(initial_grad.data(), edge)},
-                    {.order = order, .initial_state = start, .resets = cuts});
+                    {.order = order, .initial_state = start, .resets = with_resets});
     // In place, with a gate that every step reads from the same place and a gradient that is a sum.
     const scanrec::strides same{0, 0, 1, 0};
     const sequence_view<T> decay(all[0][0].elements, shape, same);
     linear_scan_vjp(
         on, decay, state, grad,
         {.gate_grad = sequence_view<T>(decay_grad.data(), shape, same), .input_grad = grad},
-        {.order = order, .initial_state = start, .resets = cuts});
+        {.order = order, .initial_state = start, .resets = with_resets});
   }
   bool operator==(const arrays& o) const {
     const auto same = [](const auto& x, const auto& y) {

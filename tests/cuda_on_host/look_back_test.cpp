@@ -543,7 +543,7 @@ TEST_CASE("sums by column are formed where their terms fit shared memory",
     CHECK_FALSE(of_vectors.sums_by_column);
     CHECK(of_vectors.sums_by_step);
     CHECK(of_vectors.terms_bytes() == 0);
-    CHECK(of_vectors.cutting.width == 1);
+    CHECK(of_vectors.partition.width == 1);
   }
 }
 

@@ -59,7 +59,7 @@ struct arrays {
   extents shape;
   scanrec::strides strides;
   std::vector<T> gate, input, state, grad, input_grad;
-  std::vector<char> cuts;
+  std::vector<char> with_resets;
   bool resets = false;
 
   explicit arrays(const extents& s, const scanrec::strides& apart, std::uint32_t seed = 5)
@@ -70,8 +70,8 @@ struct arrays {
     for (T& a : gate) a = next() % 64 == 0 ? T(0) : unit(next() / 16);
     for (auto* all : {&input, &grad})
       for (T& u : *all) u = next() / 16 % 3 == 0 ? T(0) : unit(next() / 16);
-    cuts.resize(n);
-    for (std::size_t i = 0; i < n; ++i) cuts[i] = next() % 100 == 0;
+    with_resets.resize(n);
+    for (std::size_t i = 0; i < n; ++i) with_resets[i] = next() % 100 == 0;
   }
   static T unit(std::uint32_t i) {
     if constexpr (std::is_same_v<T, std::complex<float>>)
@@ -83,7 +83,7 @@ struct arrays {
 
   [[nodiscard]] scan_options<compute_t<T>> options() const {
     scan_options<compute_t<T>> chosen;
-    if (resets) chosen.resets = {reinterpret_cast<const bool*>(cuts.data()), shape, strides};
+    if (resets) chosen.resets = {reinterpret_cast<const bool*>(with_resets.data()), shape, strides};
     return chosen;
   }
   template <class Backend>
@@ -118,7 +118,7 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
     arrays<T> got = wanted;
     wanted.forward(sequential{});
     const cuda::detail::look_back_plan plan(got.forward_problem(), segment_steps);
-    CHECK(plan.cutting.tiles == tiles);
+    CHECK(plan.partition.tiles == tiles);
     room.resize(static_cast<std::size_t>(plan.workspace_bytes / 8));
     const cuda::look_back on{.stream = &s, .workspace = kept(room), .segment_steps = segment_steps};
     const weakly_ordered header(room.data(), sizeof(cuda::detail::workspace_header));
@@ -174,8 +174,8 @@ void check_exponents(std::int64_t tiles, Exponent exponent) {
     arrays<float> got = wanted;
     wanted.forward(sequential{});
     const cuda::detail::look_back_plan plan(got.forward_problem(), 1);
-    CHECK(plan.cutting.tiles == tiles);
-    CHECK(plan.cutting.span_tiles() == 16);
+    CHECK(plan.partition.tiles == tiles);
+    CHECK(plan.partition.span_tiles() == 16);
     room.resize(static_cast<std::size_t>(plan.workspace_bytes / 8));
     const scheduled as(with);
     got.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
@@ -268,7 +268,7 @@ TEST_CASE("every span but the last sends its map if all numbers are moderate",
   const extents shape{.batch = 1, .time = 128 * 32 * 4, .channel = 1};
   arrays<float> a(shape, channels_last(shape));
   const cuda::detail::look_back_plan plan(a.forward_problem(), 1);
-  CHECK(plan.cutting.spans() == 4);
+  CHECK(plan.partition.spans() == 4);
   memory room(static_cast<std::size_t>(plan.workspace_bytes / 8));
   stream s;
   a.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
@@ -277,7 +277,7 @@ TEST_CASE("every span but the last sends its map if all numbers are moderate",
       plan.first_message / static_cast<std::int64_t>(sizeof(cuda::device::word));
   // A map of two words and a state of one, for each tile and each boundary.
   for (int boundary = 0; boundary < 4; ++boundary)
-    CHECK(words[(plan.cutting.tiles + boundary) * 3].tag == (boundary > 0 ? 1u : 0u));
+    CHECK(words[(plan.partition.tiles + boundary) * 3].tag == (boundary > 0 ? 1u : 0u));
 }
 
 TEST_CASE("blocks may all run at once where states are not finite",
@@ -292,9 +292,10 @@ TEST_CASE("blocks may all run at once where tiles are staged",
           "[determinism][layouts][cuda_look_back][forward]") {
   const auto check = []<class T>(T) {
     const extents lone{.batch = 1, .time = 9000, .channel = 2},
-        cut{.batch = 2, .time = 700, .channel = 1}, brief{.batch = 2, .time = 20, .channel = 40};
+        long_shape{.batch = 2, .time = 700, .channel = 1},
+        brief{.batch = 2, .time = 20, .channel = 40};
     check_forward<T>(lone, time_contiguous(lone), 0, 3);
-    check_forward<T>(cut, time_contiguous(cut), 2, 3);
+    check_forward<T>(long_shape, time_contiguous(long_shape), 2, 3);
     check_forward<T>(brief, time_contiguous(brief), 4, 1);
   };
   check(bfloat16{});

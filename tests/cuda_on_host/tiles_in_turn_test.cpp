@@ -158,15 +158,16 @@ TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences m
     const std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(shape.batch * shape.time));
     extents one = shape;
     one.channel = 1;
-    const auto cuts =
+    const auto with_resets =
         resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(reset_mask.data()), one)
                : sequence_view<const bool>();
     const sequence_view<float> decay(a.gate_grad.data(), shape,
                                      sums ? strides{0, 0, 1, 0} : time_contiguous(shape));
-    return describe(cuda::look_back{.stream = nullptr, .segment_steps = 2},
-                    linear_scan_vjp_problem(
-                        a.view(a.gate), a.view(a.state), a.view(a.grad),
-                        {.gate_grad = decay, .input_grad = a.view(a.input_grad)}, {.resets = cuts}))
+    return describe(
+               cuda::look_back{.stream = nullptr, .segment_steps = 2},
+               linear_scan_vjp_problem(a.view(a.gate), a.view(a.state), a.view(a.grad),
+                                       {.gate_grad = decay, .input_grad = a.view(a.input_grad)},
+                                       {.resets = with_resets}))
         .blocks;
   };
   // Four tiles of each of 520 sequences.

@@ -219,9 +219,9 @@ TEST_CASE("chunks of chunks of chunks are exact", "[exact][cuda_triangular_matmu
     resets[i] = seed % 4099 == 0;
   }
   const sequence_view<std::uint32_t> a(gate.data(), shape), u(input.data(), shape);
-  for (const bool cut : {false, true}) {
+  for (const bool with_resets : {false, true}) {
     scan_options<std::uint32_t> options;
-    if (cut)
+    if (with_resets)
       options.resets =
           sequence_view<const bool>(reinterpret_cast<const bool*>(resets.data()), shape);
     linear_scan(sequential{}, a, u, sequence_view(want.data(), shape), options);

@@ -43,7 +43,7 @@ struct results {
                       .initial_state = w.first_states(),
                       .entering_state = states(entering),
                       .final_state = states(last),
-                      .resets = w.cuts(begin, end),
+                      .resets = w.with_resets(begin, end),
                       .exchange = how});
     // Tangents: the gradients of the adjoint will do.
     mpi::linear_scan_jvp(MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
@@ -51,7 +51,7 @@ struct results {
                          {.order = w.order,
                           .entering_state = state_view<const V>(entering.data(), shape),
                           .initial_tangent = w.last_grads(),
-                          .resets = w.cuts(begin, end),
+                          .resets = w.with_resets(begin, end),
                           .exchange = how});
     mpi::linear_scan_vjp(
         MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
@@ -60,7 +60,7 @@ struct results {
         {.order = w.order,
          .entering_state = state_view<const V>(entering.data(), shape),
          .final_grad = w.last_grads(),
-         .resets = w.cuts(begin, end),
+         .resets = w.with_resets(begin, end),
          .exchange = how});
   }
   bool operator==(const results& o) const {
@@ -81,9 +81,10 @@ void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t be
   shape.time = end - begin;
   std::vector<T> x(w.input.size()), dx(x), da(x), du(x);
   std::vector<V> first_grad(w.first.size());
-  linear_scan(
-      sequential{}, w.gates(), w.inputs(), w.over(x),
-      {.order = w.order, .initial_state = w.first_states(), .resets = w.cuts(0, w.shape.time)});
+  linear_scan(sequential{}, w.gates(), w.inputs(), w.over(x),
+              {.order = w.order,
+               .initial_state = w.first_states(),
+               .resets = w.with_resets(0, w.shape.time)});
   linear_scan_vjp(sequential{}, w.gates(), w.over(x), w.grads(),
                   scan_gradients<T>{.gate_grad = w.over(da),
                                     .input_grad = w.over(du),
@@ -91,12 +92,12 @@ void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t be
                   {.order = w.order,
                    .initial_state = w.first_states(),
                    .final_grad = w.last_grads(),
-                   .resets = w.cuts(0, w.shape.time)});
+                   .resets = w.with_resets(0, w.shape.time)});
   linear_scan_jvp(sequential{}, w.gates(), w.over(x), w.grads(), w.inputs(), w.over(dx),
                   {.order = w.order,
                    .initial_state = w.first_states(),
                    .initial_tangent = w.last_grads(),
-                   .resets = w.cuts(0, w.shape.time)});
+                   .resets = w.with_resets(0, w.shape.time)});
   const auto same = [&](const std::vector<T>& mine, std::vector<T>& all) {
     const sequence_view<const T> part(mine.data(), shape);
     reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
@@ -114,9 +115,9 @@ void check_parts(mpi::exchange how) {
   using V = compute_t<T>;
   const place here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
-    const auto cuts = split::cuts_of(w.shape.time, here.size, 3);
+    const auto with_resets = split::resets_of(w.shape.time, here.size, 3);
     const auto part = static_cast<std::size_t>(here.rank);
-    const std::int64_t begin = cuts[part], end = cuts[part + 1];
+    const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
     const results<T> got(w, begin, end, how);
     const std::string where = name + ", rank " + std::to_string(here.rank);
     extents shape = w.shape;
@@ -162,7 +163,7 @@ TEST_CASE("a part whose gates forget early runs once, with the states of the who
     mpi::linear_scan(
         MPI_COMM_WORLD, on, w.gates().steps(begin, end), sequence_view<const float>(in_place),
         in_place,
-        {.order = order, .initial_state = w.first_states(), .resets = w.cuts(begin, end)});
+        {.order = order, .initial_state = w.first_states(), .resets = w.with_resets(begin, end)});
     w.check_states({x.data(), own}, begin, end, where + ", in place");
   }
   // Even gates: soon nothing is left modulo 2^32.

@@ -131,7 +131,7 @@ MUTATIONS = (
         "_op/linear/jax_rules",
         "first = 1 if problem.reverse else 0",
         "first = 0",
-        "second derivatives of reverse scans are cut one step away",
+        "second derivatives of reverse scans are reset one step away",
         FIRST_AND_SECOND,
     ),
     jax(
@@ -295,7 +295,7 @@ MUTATIONS = (
         "_op/linear/torch_rules",
         "narrow(problem.axis, 1 if problem.reverse else 0, problem.steps)",
         "narrow(problem.axis, 0, problem.steps)",
-        "second derivatives of reverse scans are cut one step away",
+        "second derivatives of reverse scans are reset one step away",
         DERIVATIVES,
     ),
     torch(
@@ -442,7 +442,7 @@ MUTATIONS = (
         "torch/nn/_recurrent",
         "reset_mask.narrow(axis, 1, steps)",
         "reset_mask.narrow(axis, 0, steps)",
-        "a reset cuts a reverse layer one step away",
+        "a reset resets a reverse layer one step away",
         "resets",
         "test_torch_nn.py",
     ),

@@ -374,9 +374,9 @@ MUTATIONS = (
     ),
     cpu(
         "triangular_matmul",
-        "if (all_.cut_at(owner, t)) first = t, cut = 1;",
-        "if (all_.cut_at(owner, t)) cut = 1;",
-        "a chunk is not cut at its last reset",
+        "if (all_.reset_at(owner, t)) first = t, reset = 1;",
+        "if (all_.reset_at(owner, t)) reset = 1;",
+        "a chunk is not reset at its last reset",
         test="numerics_test",
     ),
     cpu("triangle", "fma(a, x[k], u)", "fma(a, u, x[k])", "the gate multiplies the input"),
@@ -398,8 +398,8 @@ MUTATIONS = (
     # Recurrences.
     recurrence(
         "vjp",
-        "through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), through_gate);",
-        "(void)read.cut;",
+        "through_gate = simd::select(read.reset, simd::constant<factor_t<Lane>>(0), through_gate);",
+        "(void)read.reset;",
         "the gradient of the gate crosses a reset",
     ),
     recurrence(
@@ -432,7 +432,7 @@ MUTATIONS = (
     ),
     recurrence(
         "jvp",
-        "linked = simd::select(read.cut, read.input, linked);",
+        "linked = simd::select(read.reset, read.input, linked);",
         "",
         "the tangent of the gate crosses a reset",
     ),
@@ -460,14 +460,14 @@ MUTATIONS = (
     ),
     recurrence(
         "gated_vjp",
-        "this->unless_cut(at, read, load_before<Lane>(at), zero)",
+        "this->unless_reset(at, read, load_before<Lane>(at), zero)",
         "load_before<Lane>(at)",
         "the gradient of the gate crosses a reset",
         test="gated_scan_typed_test",
     ),
     recurrence(
         "gated_vjp",
-        "r.cuts.shift = -r.cuts.shift;",
+        "r.resets.shift = -r.resets.shift;",
         "",
         "states are recomputed with the resets of neighbours",
         test="gated_scan_typed_test",
@@ -567,7 +567,7 @@ MUTATIONS = (
     ),
     selective(
         "steps",
-        "carry[i] = simd::select(rows.cuts[t], zero, carry[i]);",
+        "carry[i] = simd::select(rows.resets[t], zero, carry[i]);",
         "(void)i;",
         "gradients of states cross a reset",
     ),
@@ -630,7 +630,7 @@ MUTATIONS = (
         "reset_field",
         "resets.shift = adjoint ? 1 : -1;",
         "resets.shift = -1;",
-        "adjoints of reverse scans are cut one step away",
+        "adjoints of reverse scans are reset one step away",
         test="vjp_options_test",
     ),
     problem(
@@ -666,7 +666,7 @@ MUTATIONS = (
         "s5_intervals",
         "const std::int64_t later = std::max(t, from);",
         "const std::int64_t later = t;",
-        "a reset cuts a reverse scan one step away",
+        "a reset resets a reverse scan one step away",
         test="s5_test",
     ),
     cpu(

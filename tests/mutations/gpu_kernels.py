@@ -64,20 +64,20 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "int i = nearest - cutting.width;",
+        "int i = nearest - partition.width;",
         "int i = nearest;",
         "takes a map where there is a state",
     ),
     mutation(
         "tiles_before.cuh",
-        "i >= 0; i -= cutting.width",
-        "i > 0; i -= cutting.width",
+        "i >= 0; i -= partition.width",
+        "i > 0; i -= partition.width",
         "leaves out the nearest span of the first channel",
     ),
     mutation(
         "tiles_before.cuh",
-        "boundary = span_of(at) - (i >> cutting.width_shift)",
-        "boundary = span_of(at) - 1 - (i >> cutting.width_shift)",
+        "boundary = span_of(at) - (i >> partition.width_shift)",
+        "boundary = span_of(at) - 1 - (i >> partition.width_shift)",
         "waits for the state at the boundary before",
     ),
     mutation(
@@ -100,7 +100,7 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "all.moderate && (bits & cutting.first_column << at.column) == 0;",
+        "all.moderate && (bits & partition.first_column << at.column) == 0;",
         "all.moderate;",
         "checks only the composed map of each warp",
     ),
@@ -125,7 +125,7 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "cutting.first_column << at.column) == 0",
+        "partition.first_column << at.column) == 0",
         "1u << at.column) == 0",
         "checks only the map of the first segment of each warp",
     ),
@@ -210,13 +210,13 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "map_in(at, cutting.tiles + boundary)",
+        "map_in(at, partition.tiles + boundary)",
         "map_in(at, boundary)",
         "messages of spans and of tiles overlap",
     ),
     mutation(
         "tiles_before.cuh",
-        "words(at, place) + words_of<map> * cutting.width",
+        "words(at, place) + words_of<map> * partition.width",
         "words(at, place)",
         "the messages of a tile overlap",
     ),
@@ -376,10 +376,10 @@ MUTATIONS = (
         test="cuda_lane_pairs_test",
     ),
     # Sums.
-    mutation("run_tiles.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
+    mutation("run_tiles.cuh", "turns.begin(recurrence, partition, at);", "", "takes no turns"),
     mutation(
         "run_tiles.cuh",
-        "columns.clear(recurrence, cutting, at);",
+        "columns.clear(recurrence, partition, at);",
         "",
         "adds to terms that are not cleared",
     ),
@@ -575,7 +575,7 @@ MUTATIONS = (
         "words[i] & 0xffff0000u : words[i] << 16",
         "swaps the elements of a word",
     ),
-    of_selective("adjoint", "cut ? none : through;", "through;", "gradients cross a reset"),
+    of_selective("adjoint", "reset ? none : through;", "through;", "gradients cross a reset"),
     of_selective(
         "products",
         "this->own() ? of : tile::zero();",

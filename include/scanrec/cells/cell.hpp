@@ -40,7 +40,7 @@ template <class Lane>
 struct cell_cotangents {
   Lane state;   // gradient of the state after the step, through everything that follows
   Lane output;  // gradient of the step's output
-  Lane before;  // the state before the step; 0 where the link to it is cut
+  Lane before;  // the state before the step; 0 where the link to it is reset
   Lane after;   // the state after it
 };
 

@@ -47,7 +47,7 @@ struct tree_scan : map_scan {
       using kernels =
           std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
       if constexpr (!R::any_operator)
-        if (this->all.cuts)
+        if (this->all.with_resets)
           return sweep<kernels, true>(this->all, {0, steps}, this->plan, r, workers);
       sweep<kernels, false>(this->all, {0, steps}, this->plan, r, workers);
     }
@@ -62,7 +62,7 @@ struct tree_scan : map_scan {
   }
 
   // Up, by way of all levels above, and down again.
-  template <class Kernels, bool Cuts, class Maps, class R>
+  template <class Kernels, bool Resets, class Maps, class R>
   static void sweep(const Maps& maps, const level& low, const materialised_plan& plan, const R& r,
                     const team& all) {
     if (low.nodes <= 1) return;
@@ -72,25 +72,25 @@ struct tree_scan : map_scan {
     const auto algebra = algebra_of(r);
     const std::int64_t grain = std::max<std::int64_t>(team::worth_a_piece / plan.width, 1);
     all.split(high.nodes - 1, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
-      Kernels::template combine_pairs<Cuts>(children, parents, begin, end, plan.width, algebra);
+      Kernels::template combine_pairs<Resets>(children, parents, begin, end, plan.width, algebra);
     });
-    sweep<Kernels, Cuts>(maps, high, plan, r, all);
+    sweep<Kernels, Resets>(maps, high, plan, r, all);
     // Without a first state the first node of every level has none before it either.
     const std::int64_t first = starts(r) ? 0 : 1;
     if (first == 1) Kernels::pass_on(children, plan.width);
     all.split(high.nodes - first, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
-      Kernels::template hand_down<Cuts>(parents, children, begin + first, end + first, low.nodes,
-                                        plan.width, algebra);
+      Kernels::template hand_down<Resets>(parents, children, begin + first, end + first, low.nodes,
+                                          plan.width, algebra);
     });
   }
 
   // Nodes are rows of packs, a lane per channel.
   template <class Columns>
   struct pairs_of_rows {
-    template <bool Cuts>
-    using map = std::conditional_t<Cuts, segmented<typename Columns::map>, typename Columns::map>;
+    template <bool Resets>
+    using map = std::conditional_t<Resets, segmented<typename Columns::map>, typename Columns::map>;
 
-    template <bool Cuts, class Maps, class Algebra>
+    template <bool Resets, class Maps, class Algebra>
     [[gnu::noinline]] static void combine_pairs(Maps children, Maps parents, std::int64_t begin,
                                                 std::int64_t end, std::int64_t width,
                                                 Algebra algebra) {
@@ -98,11 +98,11 @@ struct tree_scan : map_scan {
         for (std::int64_t c = 0; c < width; c += Columns::lanes) {
           const std::int64_t left = 2 * k * width + c;
           parents.store(k * width + c,
-                        algebra.compose(children.template load<map<Cuts>>(left),
-                                        children.template load<map<Cuts>>(left + width)));
+                        algebra.compose(children.template load<map<Resets>>(left),
+                                        children.template load<map<Resets>>(left + width)));
         }
     }
-    template <bool Cuts, class Maps, class Algebra>
+    template <bool Resets, class Maps, class Algebra>
     [[gnu::noinline]] static void hand_down(Maps parents, Maps children, std::int64_t begin,
                                             std::int64_t end, std::int64_t nodes,
                                             std::int64_t width, Algebra algebra) {
@@ -110,7 +110,7 @@ struct tree_scan : map_scan {
         for (std::int64_t c = 0; c < width; c += Columns::lanes) {
           const std::int64_t left = 2 * k * width + c;
           auto x = parents.template load<typename Columns::state>(k * width + c);
-          auto m = children.template load<map<Cuts>>(left);
+          auto m = children.template load<map<Resets>>(left);
           children.store(left, x);
           if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
         }
@@ -129,24 +129,24 @@ struct tree_scan : map_scan {
     static constexpr int lanes = time_columns<R>::lanes;
     using few = typename time_columns<R>::lane;
     using many = simd::lane_t<typename R::value, 2 * lanes>;
-    template <bool Cuts>
-    using map = std::conditional_t<Cuts, segmented<affine<many>>, affine<many>>;
+    template <bool Resets>
+    using map = std::conditional_t<Resets, segmented<affine<many>>, affine<many>>;
 
-    template <bool Cuts, class Maps, class Algebra>
+    template <bool Resets, class Maps, class Algebra>
     [[gnu::noinline]] static void combine_pairs(Maps children, Maps parents, std::int64_t begin,
                                                 std::int64_t end, std::int64_t, Algebra algebra) {
       for (std::int64_t k = begin; k < end; k += lanes) {
-        auto m = children.template load<map<Cuts>>(2 * k);
+        auto m = children.template load<map<Resets>>(2 * k);
         parents.store(k, algebra.compose(every_other<0>(m), every_other<1>(m)));
       }
     }
-    template <bool Cuts, class Maps, class Algebra>
+    template <bool Resets, class Maps, class Algebra>
     [[gnu::noinline]] static void hand_down(Maps parents, Maps children, std::int64_t begin,
                                             std::int64_t end, std::int64_t, std::int64_t,
                                             Algebra algebra) {
       for (std::int64_t k = begin; k < end; k += lanes) {
         few x = parents.template load<few>(k);
-        auto left = every_other<0>(children.template load<map<Cuts>>(2 * k));
+        auto left = every_other<0>(children.template load<map<Resets>>(2 * k));
         children.store(2 * k, simd::interleave(x, algebra.act(left, x)));
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The decisions of the tiled backend, one after the other: the axis of the lanes, what sums ask of
-// the cut, strips of channels, the split of time, rows per unit, and threads.
+// the reset, strips of channels, the split of time, rows per unit, and threads.
 //
 // Every decision that can change a bit depends on shape, layout and element type alone, never on
 // the number of threads.
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include <scanrec/detail/cpu/cut_for.hpp>
+#include <scanrec/detail/cpu/choose_width.hpp>
 #include <scanrec/detail/cpu/memory_traffic.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/tile_policy.hpp>
@@ -66,7 +66,8 @@ inline lane_layout choose_layout(const problem& p) {
   return layout;
 }
 
-// ---- what sums ask of the cut -------------------------------------------------------------------
+// ---- what sums ask of the reset
+// -------------------------------------------------------------------
 
 /// Sums that keep the time axis hold all their rows in one unit and all their channels in one
 /// strip: no accumulator of length T crosses units. And the accumulators of a unit have no row
@@ -110,7 +111,7 @@ inline std::int64_t elements_of_unit(const problem& p) {
 // ---- strips of channels -------------------------------------------------------------------------
 
 /// Along channels: as much of a row as keeps its state in L1. Along time: one channel, or several
-/// short ones. All of this depends on the shape alone; cut_for narrows strips for the threads.
+/// short ones. All of this depends on the shape alone; choose_width narrows strips for the threads.
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
   std::int64_t narrowest = 1;  // a pack, unless sums over channels need strips that never change
@@ -309,7 +310,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t rows_of_units =
       ceil_div(p.shape.batch, plan.batch_span) * ceil_div(p.shape.group, plan.group_span);
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-  const auto cut_up = [&](const cut& into) {
+  const auto set_width = [&](const width_choice& into) {
     plan.strip = into.strip;
     plan.strips = ceil_div(p.shape.channel, plan.strip);
     plan.units = plan.strips * rows_of_units;
@@ -320,7 +321,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.hands_on =
       plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
-  cut_up(cut_for(
+  set_width(choose_width(
       {strips.widest, strips.narrowest, p.shape.channel, along_time ? 1 : pack.lanes,
        along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
        along_time || plan.lanes.single

@@ -37,7 +37,7 @@ struct doubling_scan : map_scan {
         : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
     void run() {
       if constexpr (!R::any_operator)
-        if (this->all.cuts) {
+        if (this->all.with_resets) {
           this->all =
               passes<segmented<map>, Columns::lanes>(this->all, steps, this->plan, r, workers);
           return;

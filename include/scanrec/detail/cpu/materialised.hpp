@@ -120,7 +120,7 @@ class materialised_call {
                 const claim& own_task) {
     const unit u(*this, number);
     const team all{given_, workers};
-    const maps at = maps::over(memory, u.plan.plane, has_cuts(recurrence_));
+    const maps at = maps::over(memory, u.plan.plane, any_resets(recurrence_));
     const R first_row = bound(recurrence_, u.group, u.batch);  // `on` keeps a reference
     typename Scan::template on<Columns, R> scan(scan_, at, memory, u.rows, shape_.time, u.plan,
                                                 first_row, all);

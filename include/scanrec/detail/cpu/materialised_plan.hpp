@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How backends that write maps down cut a problem up, and the workers that share a scan.
+// How backends that write maps partition a problem, and the workers that share a scan.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,7 @@ struct materialised_shape {
   std::int64_t overhang = 0;  // slots that whole packs may reach past the last
 };
 
-/// How a materialising backend cuts a problem up.
+/// How a materialising backend partitions a problem.
 struct materialised_plan {
   materialised_shape shape{};
   lane_layout lanes{};

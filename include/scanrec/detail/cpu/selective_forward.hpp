@@ -61,7 +61,7 @@ class selective_forward : selective_tile<V, W> {
     };
     return p.time == 1 && place.count == W && p.states % W == 0 && in_packs(p.a) &&
            in_packs(p.initial) && in_packs(p.final_state) && p.b.steps.present() &&
-           p.c.steps.present() && !p.cuts.present();
+           p.c.steps.present() && !p.resets.present();
   }
   // A step with lanes along the states of a channel. Only the states after it are transposed, for
   // the outputs; A and the states before it are not.

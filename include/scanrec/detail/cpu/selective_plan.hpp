@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a selective scan is cut: strips of a few packs of channels of one sequence and group, in
+// How a selective scan is reset: strips of a few packs of channels of one sequence and group, in
 // stretches of 128 steps.
 #pragma once
 
@@ -19,7 +19,7 @@ struct selective_policy {
   static constexpr std::int64_t thread_elements = 256 * 1024;
 };
 
-/// How a call is cut.
+/// How a call is reset.
 struct selective_plan {
   std::int64_t channels = 0, groups = 1;  // of a group; of a sequence
   std::int64_t group_packs = 0;           // of one group of one sequence

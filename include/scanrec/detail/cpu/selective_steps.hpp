@@ -48,11 +48,11 @@ template <class State>
 struct selective_rows {
   using lane = simd::real_lane_t<State>;
   std::int64_t steps = 0;
-  const lane* delta = nullptr;  // after bias, softplus and interval
-  const lane* fed = nullptr;    // delta * u
-  lane* y = nullptr;            // sum of Re(C x), which is added to; null: not wanted
-  const lane* cuts = nullptr;   // 1 in lanes that are cut from the step before; null: none is
-  const bool* any_cut = nullptr;
+  const lane* delta = nullptr;   // after bias, softplus and interval
+  const lane* fed = nullptr;     // delta * u
+  lane* y = nullptr;             // sum of Re(C x), which is added to; null: not wanted
+  const lane* resets = nullptr;  // 1 in lanes that are reset from the step before; null: none is
+  const bool* any_reset = nullptr;
   mixing_rows<State> b, c;
 };
 
@@ -60,14 +60,14 @@ struct selective_rows {
 /// step, without tests.
 enum class selective_case { any, decaying };
 
-/// The deltas that gates are made of: 0 in lanes that are cut, whose states are 0 there too.
+/// The deltas that gates are made of: 0 in lanes that are reset, whose states are 0 there too.
 template <int NB, class Lane, class State>
-SCANREC_INLINE Lane cut_states(const selective_rows<State>& rows, std::int64_t t, Lane delta,
-                               State (&x)[NB]) {
-  const Lane cut = rows.cuts[t];
+SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t t, Lane delta,
+                                 State (&x)[NB]) {
+  const Lane reset = rows.resets[t];
   simd::detail::unrolled<NB>(
-      [&](auto i) SCANREC_LAMBDA { x[i] = simd::select(cut, simd::constant<State>(0), x[i]); });
-  return simd::select(cut, simd::constant<Lane>(0), delta);
+      [&](auto i) SCANREC_LAMBDA { x[i] = simd::select(reset, simd::constant<State>(0), x[i]); });
+  return simd::select(reset, simd::constant<Lane>(0), delta);
 }
 
 /// Takes NB states from `first` on through the steps. `Out`: whether y is wanted.
@@ -84,7 +84,7 @@ template <int NB, selective_case Case, bool Out, class State>
   for (std::int64_t t = 0; t < rows.steps; ++t) {
     Lane delta = rows.delta[t];
     const Lane fed = rows.fed[t];
-    if (rows.cuts != nullptr && rows.any_cut[t]) delta = cut_states<NB>(rows, t, delta, x);
+    if (rows.resets != nullptr && rows.any_reset[t]) delta = reset_states<NB>(rows, t, delta, x);
     Lane y = Out ? rows.y[t] : fed;
     simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
       State a = selective_gate<plain>(delta, rate[i]);
@@ -212,7 +212,7 @@ template <int NB, selective_case Case, class State>
   const selective_grad_rows<State> back = given_grads;
   const mixing_rows<State> b = rows.b.from(first), c = rows.c.from(first);
   State zero = simd::constant<State>(0);
-  const bool cuts = rows.cuts != nullptr;
+  const bool resets = rows.resets != nullptr;
   State rate[NB], x[NB], of_c[NB];
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
     rate[i] = rates[first + i], x[i] = states[first + i], of_c[i] = zero;
@@ -223,7 +223,7 @@ template <int NB, selective_case Case, class State>
       const std::int64_t t = t0 + j;
       const Lane fed = rows.fed[t], y_grad = back.y_grad[t];
       Lane delta = rows.delta[t], y = rows.y[t];
-      if (cuts && rows.any_cut[t]) delta = cut_states<NB>(rows, t, delta, x);
+      if (resets && rows.any_reset[t]) delta = reset_states<NB>(rows, t, delta, x);
       if (t == back.end)  // whatever x is, it meets 0
         simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA { x[i] = zero; });
       State* const kept = back.kept + t * (2 * NB);
@@ -262,9 +262,10 @@ template <int NB, selective_case Case, class State>
         if (!plain) of_b[i] = add_scaled(fed, l, of_b[i]);
         carry[i] = times_conj(l, a);
       });
-      if (cuts && rows.any_cut[t])
-        simd::detail::unrolled<NB>(
-            [&](auto i) SCANREC_LAMBDA { carry[i] = simd::select(rows.cuts[t], zero, carry[i]); });
+      if (resets && rows.any_reset[t])
+        simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
+          carry[i] = simd::select(rows.resets[t], zero, carry[i]);
+        });
       back.fed_sum[t] = fed_sum, back.gate_sum[t] = gate_sum;
     });
     if (back.b_sums != nullptr)

@@ -46,8 +46,8 @@ class selective_tile {
         fed_(memory.take<lane>(steps)),
         y_(memory.take<lane>(steps)),
         z_(memory.take<lane>(steps)),
-        cuts_(memory.take<lane>(p.cuts.present() ? steps : 0)),
-        any_cut_(memory.take<bool>(p.cuts.present() ? steps : 0)),
+        resets_(memory.take<lane>(p.resets.present() ? steps : 0)),
+        any_reset_(memory.take<bool>(p.resets.present() ? steps : 0)),
         b_rows_(memory.take<real>(p.b.steps.present() ? steps * parts * padded(p.states) : 0)),
         c_rows_(memory.take<real>(p.c.steps.present() ? steps * parts * padded(p.states) : 0)),
         rates_(memory.take<state>(p.states)),
@@ -139,8 +139,8 @@ class selective_tile {
             .delta = delta_,
             .fed = fed_,
             .y = y_,
-            .cuts = set_boundaries(begin, steps, padded) ? cuts_ : nullptr,
-            .any_cut = any_cut_,
+            .resets = set_resets(begin, steps, padded) ? resets_ : nullptr,
+            .any_reset = any_reset_,
             .b = mixing(p_.b, begin, steps, padded, b_rows_, b_own_),
             .c = mixing(p_.c, begin, steps, padded, c_rows_, c_own_)};
   }
@@ -177,20 +177,20 @@ class selective_tile {
  private:
   // Loads the resets of these steps; returns whether there are any. Lanes without a channel are
   // reset wherever a channel is, so that a B or C that is not finite does not stay in them.
-  bool set_boundaries(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
-    if (!p_.cuts.present()) return false;
+  bool set_resets(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
+    if (!p_.resets.present()) return false;
     bool any = false;
     for (std::int64_t t = 0; t < padded; ++t) {
       real reset_mask[W];
       std::fill_n(reset_mask, W, real(1));
       bool of_step = false;
       for (int i = 0; i < at_.count; ++i) {
-        const bool cut = t < steps && p_.cuts.at(at_.batch, begin + t, at_.channel + i);
-        reset_mask[i] = cut ? real(1) : real(0);
-        of_step = of_step || cut;
+        const bool reset = t < steps && p_.resets.at(at_.batch, begin + t, at_.channel + i);
+        reset_mask[i] = reset ? real(1) : real(0);
+        of_step = of_step || reset;
       }
-      cuts_[t] = simd::load<lane>(static_cast<const real*>(reset_mask), 1, W);
-      any_cut_[t] = of_step;
+      resets_[t] = simd::load<lane>(static_cast<const real*>(reset_mask), 1, W);
+      any_reset_[t] = of_step;
       any = any || of_step;
     }
     return any;
@@ -215,8 +215,8 @@ class selective_tile {
  protected:
   const selective_problem<V>& p_;
   selective_place at_;
-  lane *u_, *delta_, *slope_, *soft_, *fed_, *y_, *z_, *cuts_;
-  bool* any_cut_;
+  lane *u_, *delta_, *slope_, *soft_, *fed_, *y_, *z_, *resets_;
+  bool* any_reset_;
   real *b_rows_, *c_rows_;
   state *rates_, *b_own_, *c_own_;
   lane skip_, bias_;

@@ -14,7 +14,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// What one factor serves.
 enum class shared_gate { nothing, along_channels, in_time };
 
-/// The inputs, factors and cuts of a unit's sequences: sequence (channel, row) is number
+/// The inputs, factors and resets of a unit's sequences: sequence (channel, row) is number
 /// channel * rows + row. A shared factor is kept once: for every step in the sequence of the first
 /// channel, or for every channel in place `channel`.
 template <class Columns, class T>
@@ -26,12 +26,12 @@ struct sequence_columns {
   }
   T* inputs_of(std::int64_t sequence) const { return inputs + sequence * length; }
   T* factors_of(std::int64_t sequence) const { return factors + sequence * length; }
-  /// Whether a factor, and a cut, is kept for every step of this channel.
+  /// Whether a factor, and a reset, is kept for every step of this channel.
   bool has_factors(std::int64_t channel) const {
     return gate == shared_gate::nothing || (gate == shared_gate::along_channels && channel == 0);
   }
-  bool cut_at(std::int64_t sequence, std::int64_t t) const {
-    return has_cuts && cuts[sequence * length + t] != 0;
+  bool reset_at(std::int64_t sequence, std::int64_t t) const {
+    return any_resets && resets[sequence * length + t] != 0;
   }
 
   /// Whether only the states of these slots are wanted.
@@ -41,11 +41,11 @@ struct sequence_columns {
   /// Takes the slots [begin, end) of a line from a buffer.
   void take(const maps& from, std::int64_t line, std::int64_t begin, std::int64_t end) const {
     transpose<true>(from, line, begin, end);
-    if (!has_cuts) return;
+    if (!any_resets) return;
     const auto [row, first, last] = channels_of(line);
     for (std::int64_t c = first; c < last && has_factors(c); ++c)
       for (std::int64_t t = begin; t < end; ++t)
-        cuts[sequence(c, row) * length + t] = from.cut(t * plan->width + c - first) != 0;
+        resets[sequence(c, row) * length + t] = from.reset(t * plan->width + c - first) != 0;
   }
   /// Gives the states in them to a buffer.
   void give(const maps& to, std::int64_t line, std::int64_t begin, std::int64_t end) const {
@@ -53,12 +53,12 @@ struct sequence_columns {
   }
 
   shared_gate gate;
-  bool has_cuts;
+  bool any_resets;
   std::int64_t rows, channels, steps;
   std::int64_t length;  // places of a sequence
   T* inputs;            // and then states
   T* factors;
-  unsigned char* cuts;
+  unsigned char* resets;
   const materialised_plan* plan;
 
  private:

@@ -62,8 +62,8 @@ class staged_block {
       const bool halo = entry.is_reset_mask || entry.neighbour != 0;
       bool reset_before = false, reset_after = false;
       if constexpr (entry.is_reset_mask) {
-        reset_before = recurrence_.cuts.before_first();
-        reset_after = recurrence_.cuts.after_last();
+        reset_before = recurrence_.resets.before_first();
+        reset_after = recurrence_.resets.after_last();
       }
       stage_field(field, along_time, reset_before || (halo && before) ? 1 : 0,
                   reset_after || (halo && after) ? 1 : 0, true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of the tiled backend as data: how a problem is cut into units and tiles, and where what
-// that needs lies in scratch. choose_tiles.hpp makes it.
+// The plan of the tiled backend as data: how a problem is split into units and tiles, and where
+// what that needs lies in scratch. choose_tiles.hpp makes it.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,7 @@ struct step_plan {
 
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan : step_plan {
-  bool time_split = false;      ///< time is cut into tiles, with a carry from one to the next
+  bool time_split = false;      ///< time is split into tiles, with a carry from one to the next
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per unit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The numbers that decide how the tiled backend cuts a problem up, as data.
+// The numbers that decide how the tiled backend partitions a problem, as data.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct tile_policy {
   /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
   /// threads.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
-  /// Most tiles of a unit whose time is whole, and fewest steps that are cut so: workers may take
+  /// Most tiles of a unit whose time is whole, and fewest steps that are reset so: workers may take
   /// turns at them, and then keep a carry of every sequence.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The driver of the tiled backend: runs the units and tiles of a plan in order, for any recurrence.
 //
-// Work is cut into units (a strip of channels of some batch rows). Where there are enough units
+// Work is split into units (a strip of channels of some batch rows). Where there are enough units
 // each processes its time in order. Where there are few, time is split. A tile is reduced to one
 // map when it is first read. The carry folds through the maps from left to right in tile order. The
 // tile is then processed while it is still in L2, so that memory sees every array once. A worker

@@ -78,7 +78,7 @@ struct triangular_scan : map_scan {
  private:
   // Where the sequences, their factors and cuts, the maps of chunks, and the triangles lie.
   struct places {
-    std::int64_t chunks, length, factors, cuts, offsets, products, chunk_cuts, triangles;
+    std::int64_t chunks, length, factors, resets, offsets, products, chunk_resets, triangles;
     places(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
            std::int64_t value_bytes) {
       chunks = ceil_div(steps, s.chunk);
@@ -87,14 +87,14 @@ struct triangular_scan : map_scan {
       const std::int64_t factored = s.gate == shared_gate::along_channels ? plan.rows : sequences;
       factors = round_up(sequences * length * value_bytes, 64);
       // Equal factors take one place per channel.
-      cuts = factors + round_up((s.gate == shared_gate::in_time ? sequences : factored * length) *
-                                    value_bytes,
-                                64);
-      offsets = cuts + (s.gate == shared_gate::in_time ? 0 : round_up(factored * length, 64));
+      resets = factors + round_up((s.gate == shared_gate::in_time ? sequences : factored * length) *
+                                      value_bytes,
+                                  64);
+      offsets = resets + (s.gate == shared_gate::in_time ? 0 : round_up(factored * length, 64));
       // In the wide type, at most twice as large.
       products = offsets + round_up(sequences * chunks * 2 * value_bytes, 64);
-      chunk_cuts = products + round_up(sequences * chunks * 2 * value_bytes, 64);
-      triangles = chunk_cuts + round_up(sequences * chunks, 64);
+      chunk_resets = products + round_up(sequences * chunks * 2 * value_bytes, 64);
+      triangles = chunk_resets + round_up(sequences * chunks, 64);
     }
   };
 };
@@ -113,24 +113,24 @@ class triangular_scan::on {
     const places at(s, steps, plan, sizeof(T));
     std::byte* const own = memory + plan.maps_bytes;
     all_ = {s.gate,
-            buffer.cuts,
+            buffer.with_resets,
             rows,
             plan.strip,
             steps,
             at.length,
             reinterpret_cast<T*>(own),
             reinterpret_cast<T*>(own + at.factors),
-            reinterpret_cast<unsigned char*>(own + at.cuts),
+            reinterpret_cast<unsigned char*>(own + at.resets),
             &plan};
     chunks_ = at.chunks;
     offsets_ = reinterpret_cast<wide*>(own + at.offsets);
     products_ = reinterpret_cast<wide*>(own + at.products);
-    chunk_cuts_ = reinterpret_cast<unsigned char*>(own + at.chunk_cuts);
+    chunk_resets_ = reinterpret_cast<unsigned char*>(own + at.chunk_resets);
     triangles_ = own + at.triangles;
   }
 
   maps to_load(std::int64_t line, std::int64_t begin, int piece) const {
-    maps to = maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, all_.has_cuts);
+    maps to = maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, all_.any_resets);
     to.states_only = all_.states_only(line, begin);
     return to.from(-begin * plan_.width);
   }
@@ -213,10 +213,10 @@ class triangular_scan::on {
       // What follows the last cut.
       std::int64_t first = m * chunk_;
       const std::int64_t end = std::min(first + chunk_, all_.steps);
-      unsigned char& cut = chunk_cuts_[owner * chunks_ + m];
-      cut = 0;
+      unsigned char& reset = chunk_resets_[owner * chunks_ + m];
+      reset = 0;
       for (std::int64_t t = first; t < end; ++t)
-        if (all_.cut_at(owner, t)) first = t, cut = 1;
+        if (all_.reset_at(owner, t)) first = t, reset = 1;
       products_[owner * chunks_ + m] =
           l.build_last_row(all_.factors_of(owner) + first, 1, end - first);
       l.reduce(all_.inputs_of(owner) + first, apart, columns, offsets_ + owner * chunks_ + m,
@@ -231,18 +231,18 @@ class triangular_scan::on {
                 [&](std::int64_t m, wide x) {
                   const std::int64_t i = owner * chunks_ + m;
                   const wide& offset = offsets_[q * chunks_ + m];
-                  return m == 0 || chunk_cuts_[i] ? offset : simd::fma(products_[i], x, offset);
+                  return m == 0 || chunk_resets_[i] ? offset : simd::fma(products_[i], x, offset);
                 },
                 [&](std::int64_t t) {
-                  return all_.cut_at(owner, t) ? nullptr : all_.factors_of(owner) + t;
+                  return all_.reset_at(owner, t) ? nullptr : all_.factors_of(owner) + t;
                 });
           }
         });
     for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
-      // The triangle is cut where the sequence is.
+      // The triangle is reset where the sequence is.
       const std::int64_t end = std::min((m + 1) * chunk_, all_.steps);
       for (std::int64_t first = m * chunk_, next = first; first < end; first = next) {
-        for (++next; next < end && !all_.cut_at(owner, next);) ++next;
+        for (++next; next < end && !all_.reset_at(owner, next);) ++next;
         l.build(all_.factors_of(owner) + first, next - first);
         l.apply(all_.inputs_of(owner) + first, apart, columns);
       }
@@ -272,7 +272,7 @@ class triangular_scan::on {
   sequence_columns<Columns, T> all_;
   wide* offsets_;
   wide* products_;
-  unsigned char* chunk_cuts_;
+  unsigned char* chunk_resets_;
   std::byte* triangles_;
 };
 

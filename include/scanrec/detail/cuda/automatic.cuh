@@ -10,7 +10,7 @@
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lanes.cuh>
 #include <scanrec/detail/cuda/look_back.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 

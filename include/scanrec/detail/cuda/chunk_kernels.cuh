@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <scanrec/detail/cuda/chunk_cutting.cuh>
+#include <scanrec/detail/cuda/chunk_partition.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/panel_steps.cuh>
@@ -21,7 +21,7 @@ namespace detail {
 template <class R>
 struct reduce_chunks : panel_steps<R> {
   using base = panel_steps<R>;
-  using base::cutting, base::chunks, base::columns, base::threads;
+  using base::partition, base::chunks, base::columns, base::threads;
   using typename base::block_map, typename base::carry, typename base::matrix, typename base::place,
       typename base::wide_value;
   static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
@@ -33,11 +33,11 @@ struct reduce_chunks : panel_steps<R> {
   R recurrence;
 
   SCANREC_DEVICE void operator()() const {
-    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
-    for_panels(recurrence, cutting, cutting.stack(block % stacks), block / stacks,
+    const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
+    for_panels(recurrence, partition, partition.stack(block % stacks), block / stacks,
                [&](const R& row, const R& here, const panel_place& at) {
                  if (at.chunk == 0) keep_first_state(row, at);
-                 if (cutting.sharing == shared_factor::nowhere)
+                 if (partition.sharing == shared_factor::nowhere)
                    reduce_columns(here, at);
                  else
                    reduce_panel(here, at);
@@ -47,28 +47,28 @@ struct reduce_chunks : panel_steps<R> {
 
  private:
   SCANREC_DEVICE void keep_first_state(const R& row, const panel_place& at) const {
-    if (base::own_block() != 0 || (cutting.in_time() && base::own_column() != 0)) return;
-    const std::int64_t c = cutting.channel_at(at, base::own_column());
-    if (c >= cutting.lanes.all.channel) return;
-    simd::store_one(chunks.first_states + cutting.lane_of(at.g, at.b, c),
+    if (base::own_block() != 0 || (partition.in_time() && base::own_column() != 0)) return;
+    const std::int64_t c = partition.channel_at(at, base::own_column());
+    if (c >= partition.lanes.all.channel) return;
+    simd::store_one(chunks.first_states + partition.lane_of(at.g, at.b, c),
                     simd::to_wide<carry>(row.template begin<typename base::scalar>(place{0, c})));
   }
-  SCANREC_DEVICE void write(const panel_place& at, carry product, carry offset, bool cut) const {
+  SCANREC_DEVICE void write(const panel_place& at, carry product, carry offset, bool reset) const {
     const std::int64_t i = base::map_place(at, base::own_column());
     simd::store_one(chunks.products + i, product);
     simd::store_one(chunks.offsets + i, offset);
-    if (chunks.cuts) chunks.cuts[i] = cut;
+    if (chunks.resets) chunks.resets[i] = reset;
   }
   SCANREC_DEVICE void reduce_columns(const R& here, const panel_place& at) const {
     base::store_block(base::compose_block(here, at));
     device::synchronise_block();
-    if (base::own_block() != 0 || !cutting.there(at, 0, base::own_column())) return;
+    if (base::own_block() != 0 || !partition.there(at, 0, base::own_column())) return;
     block_map all = base::block_of(0);
     for (int b = 1; b < chunk_blocks; ++b) {
       const block_map m = base::block_of(b);
-      all = m.cut ? m : block_map{combine(all.all, m.all), all.cut};
+      all = m.reset ? m : block_map{combine(all.all, m.all), all.reset};
     }
-    write(at, all.all.a, all.all.u, all.cut);
+    write(at, all.all.a, all.all.u, all.reset);
   }
   SCANREC_DEVICE void reduce_panel(const R& here, const panel_place& at) const {
     base::load_panel(here, at);
@@ -84,11 +84,11 @@ struct reduce_chunks : panel_steps<R> {
     }
     sums.store(device::thread_index(), sum);
     device::synchronise_block();
-    if (base::own_block() != 0 || !cutting.there(at, 0, base::own_column())) return;
+    if (base::own_block() != 0 || !partition.there(at, 0, base::own_column())) return;
     for (int b = 1; b < chunk_blocks; ++b) sum = sum + sums.load(b * columns + base::own_column());
-    bool cut = from > 0;
-    if (here.cuts.present()) cut = cut || base::map_at(here, base::site(at, 0, 0)).cut;
-    write(at, matrix::product(), sum, cut);
+    bool reset = from > 0;
+    if (here.resets.present()) reset = reset || base::map_at(here, base::site(at, 0, 0)).reset;
+    write(at, matrix::product(), sum, reset);
   }
 };
 
@@ -96,7 +96,7 @@ struct reduce_chunks : panel_steps<R> {
 template <class R, class Precision>
 struct apply_chunks : panel_steps<R> {
   using base = panel_steps<R>;
-  using base::cutting, base::chunks, base::columns, base::threads;
+  using base::partition, base::chunks, base::columns, base::threads;
   using typename base::block_map, typename base::carry, typename base::matrix, typename base::maps,
       typename base::place, typename base::scalar, typename base::wide_value;
   static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
@@ -111,17 +111,17 @@ struct apply_chunks : panel_steps<R> {
   bool sums_over_time = false;  // or over states: places per lane and tile
 
   SCANREC_DEVICE void operator()() const {
-    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
-    const region stack = cutting.stack(block % stacks);
+    const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
+    const region stack = partition.stack(block % stacks);
     const std::int64_t panel = block / stacks;
-    if (cutting.sums_by_step) {
+    if (partition.sums_by_step) {
       for_own_steps(stack, panel, [&](const region& own) { clear_step_sums(recurrence, own); });
       device::synchronise_block();
     }
-    for_panels(recurrence, cutting, stack, panel,
+    for_panels(recurrence, partition, stack, panel,
                [&](const R& row, const R& here, const panel_place& at) {
                  carry_in(row, at);
-                 if (cutting.sharing == shared_factor::nowhere)
+                 if (partition.sharing == shared_factor::nowhere)
                    run_columns(here, at);
                  else
                    multiply_panel(here, at);
@@ -129,16 +129,17 @@ struct apply_chunks : panel_steps<R> {
                  finish(row, here, at);
                  device::synchronise_block();
                });
-    if (cutting.sums_by_step)
+    if (partition.sums_by_step)
       for_own_steps(stack, panel, [&](const region& own) { write_step_sums(recurrence, own); });
   }
 
  private:
   template <class F>
   SCANREC_DEVICE void for_own_steps(const region& stack, std::int64_t panel, F f) const {
-    const panel_place at{0, 0, 0, panel * (cutting.in_time() ? columns : 1)};
-    const std::int64_t end = cutting.end_step(at);
-    for (std::int64_t t = cutting.first_step(at) + device::thread_index(); t < end; t += threads) {
+    const panel_place at{0, 0, 0, panel * (partition.in_time() ? columns : 1)};
+    const std::int64_t end = partition.end_step(at);
+    for (std::int64_t t = partition.first_step(at) + device::thread_index(); t < end;
+         t += threads) {
       region own = stack;
       own.begin.time = t, own.end.time = t + 1;
       f(own);
@@ -146,16 +147,16 @@ struct apply_chunks : panel_steps<R> {
   }
   // The states in front of the columns.
   SCANREC_DEVICE void carry_in(const R& row, const panel_place& at) const {
-    if (base::own_block() == 0 && cutting.there(at, 0, base::own_column())) {
-      const std::int64_t c = cutting.channel_at(at, base::own_column());
+    if (base::own_block() == 0 && partition.there(at, 0, base::own_column())) {
+      const std::int64_t c = partition.channel_at(at, base::own_column());
       carry x;
-      if (cutting.chunks == 1)
+      if (partition.chunks == 1)
         x = simd::to_wide<carry>(row.template begin<scalar>(place{0, c}));
-      else if (cutting.time_at(at, 0, base::own_column()) == 0)
-        x = simd::load_one<carry>(chunks.first_states + cutting.lane_of(at.g, at.b, c));
+      else if (partition.time_at(at, 0, base::own_column()) == 0)
+        x = simd::load_one<carry>(chunks.first_states + partition.lane_of(at.g, at.b, c));
       else
         x = simd::load_one<carry>(chunks.offsets + base::map_place(at, base::own_column()) -
-                                  cutting.lane_count());
+                                  partition.lane_count());
       device::shared_array<carry>(incoming).store(base::own_column(), x);
     }
     device::synchronise_block();
@@ -168,10 +169,10 @@ struct apply_chunks : panel_steps<R> {
   SCANREC_DEVICE void multiply_panel(const R& here, const panel_place& at) const {
     base::load_panel(here, at);
     const int column = base::own_column();
-    if (base::own_block() == 0 && cutting.there(at, 0, column)) {
-      bool cut = false;
-      if (here.cuts.present()) cut = base::map_at(here, base::site(at, 0, 0)).cut;
-      if (!cut)
+    if (base::own_block() == 0 && partition.there(at, 0, column)) {
+      bool reset = false;
+      if (here.resets.present()) reset = base::map_at(here, base::site(at, 0, 0)).reset;
+      if (!reset)
         matrix::store(0, column,
                       simd::fma(matrix::factor(0), simd::from_wide<scalar>(state_in(column)),
                                 matrix::load(0, column)));
@@ -188,19 +189,19 @@ struct apply_chunks : panel_steps<R> {
     const int column = base::own_column();
     bool nonfinite = false;
     carry x = simd::constant<carry>(0);
-    if (cutting.there(at, 0, column)) {
+    if (partition.there(at, 0, column)) {
       x = state_in(column);
       nonfinite = !maps::finite(own.all, x);
       for (int b = 0; b < base::own_block(); ++b) {
         const block_map m = base::block_of(b);
-        x = m.cut ? m.all.u : m.all.act(x);
+        x = m.reset ? m.all.u : m.all.act(x);
       }
     }
     const bool any_nonfinite = device::any_of_block(nonfinite);
     scalar state = maps::template state_of<scalar>(x);
     for (int k = 0; k < chunk_block; ++k) {
       const int r = base::own_block() * chunk_block + k;
-      if (!cutting.there(at, r, column)) break;
+      if (!partition.there(at, r, column)) break;
       state = step_from(here, base::site(at, r, column), state);
       matrix::store(r, column, state);
     }
@@ -215,12 +216,12 @@ struct apply_chunks : panel_steps<R> {
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
     device::synchronise_block();
     const int column = base::own_column();
-    if (base::own_block() != 0 || !cutting.there(at, 0, column)) return;
+    if (base::own_block() != 0 || !partition.there(at, 0, column)) return;
     for (int b = 0; b < chunk_blocks; ++b)
       nonfinite = nonfinite || verdict.load(b * columns + column) != 0;
     if (!nonfinite) return;
     scalar x = maps::template state_of<scalar>(state_in(column));
-    for (int r = 0; r < chunk_steps && cutting.there(at, r, column); ++r) {
+    for (int r = 0; r < chunk_steps && partition.there(at, r, column); ++r) {
       x = step_from(here, base::site(at, r, column), x);
       matrix::store(r, column, x);
     }
@@ -229,35 +230,35 @@ struct apply_chunks : panel_steps<R> {
   // Takes every step from the state before it.
   SCANREC_DEVICE void finish(const R& row, const R& here, const panel_place& at) const {
     const int thread = device::thread_index();
-    if (cutting.in_time()) {
+    if (partition.in_time()) {
       running_sums running{};
       const place tile{at.chunk / columns * threads + thread, at.c};
       if (sums_over_time) clear_lane_sums(row, tile);
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
       here.drain(tile, running);
-    } else if (cutting.sums_by_step) {
+    } else if (partition.sums_by_step) {
       // A thread has a step of its own.
       for (int column = 0; column < columns && thread < chunk_steps; ++column)
         take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
-    } else if (cutting.steps_side_by_side && !sums_over_time) {
+    } else if (partition.steps_side_by_side && !sums_over_time) {
       running_sums none{};
       base::for_sites([&](int r, int column) { take(here, at, r, column, place{}, none); });
     } else {
       take_column(row, here, at, base::own_column(), at.chunk * chunk_blocks + base::own_block(),
                   base::own_block(), chunk_blocks);
     }
-    if (cutting.steps > 0) return;
+    if (partition.steps > 0) return;
     // Of no steps the states at the end are those at the beginning.
     device::synchronise_block();
-    const std::int64_t c = cutting.channel_at(at, base::own_column());
-    if (base::own_block() == 0 && c < cutting.lanes.all.channel)
+    const std::int64_t c = partition.channel_at(at, base::own_column());
+    if (base::own_block() == 0 && c < partition.lanes.all.channel)
       here.end(place{0, c}, row.template begin<scalar>(place{0, c}));
   }
   // Steps `first`, `first + apart`, ... of a column, whose sums go to a tile of the column's.
   SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_place& at, int column,
                                   std::int64_t tile_number, int first, int apart) const {
-    const std::int64_t c = cutting.channel_at(at, column);
-    if (c >= cutting.lanes.all.channel) return;
+    const std::int64_t c = partition.channel_at(at, column);
+    if (c >= partition.lanes.all.channel) return;
     const place tile{tile_number, c};
     running_sums running{};
     if (sums_over_time) clear_lane_sums(row, tile);
@@ -266,13 +267,13 @@ struct apply_chunks : panel_steps<R> {
   }
   SCANREC_DEVICE void take(const R& here, const panel_place& at, int r, int column,
                            const place& tile, running_sums& running) const {
-    if (!cutting.there(at, r, column)) return;
+    if (!partition.there(at, r, column)) return;
     const place p = base::site(at, r, column);
     const scalar before =
         r == 0 ? maps::template state_of<scalar>(state_in(column)) : matrix::load(r - 1, column);
     const scalar after =
         scanrec::detail::take_step(here, p, here.template load<scalar>(p), before, running);
-    if (p.time == cutting.steps - 1) here.end(place{tile.time, p.channel}, after);
+    if (p.time == partition.steps - 1) here.end(place{tile.time, p.channel}, after);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lanes.cuh>
 #include <scanrec/detail/cuda/look_back.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 
@@ -58,11 +58,11 @@ inline launch_plan launch_of(const lanes_plan& plan, const extents& shape) {
 inline launch_plan launch_of(const look_back_plan& plan, const extents& shape) {
   return {.chosen = launch_plan::path::look_back,
           .shape = shape,
-          .blocks = (plan.in_turn ? 1 : plan.cutting.tiles) * plan.cutting.groups,
-          .threads = tile_cutting::threads,
-          .tiles = plan.cutting.tiles,
-          .tile_steps = plan.cutting.tile_steps(),
-          .tile_channels = plan.cutting.width,
+          .blocks = (plan.in_turn ? 1 : plan.partition.tiles) * plan.partition.groups,
+          .threads = tile_partition::threads,
+          .tiles = plan.partition.tiles,
+          .tile_steps = plan.partition.tile_steps(),
+          .tile_channels = plan.partition.width,
           .kernels = 1 + sum_kernels(plan.sums),
           .workspace_bytes = plan.workspace_bytes};
 }

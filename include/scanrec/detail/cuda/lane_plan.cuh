@@ -39,7 +39,7 @@ inline bool lies_along_time(const problem& p) {
   return along_time;
 }
 
-/// Whether a problem's sequences are cut.
+/// Whether a problem's sequences are reset.
 inline bool has_resets(const problem& p) {
   return std::any_of(p.begin(), p.end(), [](const array_use& array) {
     return array.one_channel_will_do && array.data;

@@ -10,7 +10,7 @@
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/run_tiles.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 
@@ -50,7 +50,7 @@ inline detail::look_back_plan plan_for(const look_back& on, const problem& p) {
 
 template <class R>
 void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, const problem& p) {
-  detail::check_blocks(plan.cutting.tiles * plan.cutting.groups);
+  detail::check_blocks(plan.partition.tiles * plan.partition.groups);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   plan.sums.bind(r, memory);
   auto* const turns =
@@ -58,7 +58,7 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
   const auto queue = [&]<recurrence::assume Assume, detail::tile_order Order>() {
     using kernel = detail::run_tiles<R, Assume, Order>;
     constexpr bool by_ticket = Order == detail::tile_order::by_ticket;
-    const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
+    const std::int64_t states = kernel::states::bytes(plan.partition), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
     // Rows take more shared memory. They are used where as many blocks fit a multiprocessor.
@@ -70,13 +70,13 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
             kernel::blocks_together,
             detail::shared_bytes_of_multiprocessor() / (kernel::staged + bytes + terms + reserved));
       };
-      rows = {r, plan.cutting, detail::most_shared_bytes - kernel::staged - terms};
+      rows = {r, plan.partition, detail::most_shared_bytes - kernel::staged - terms};
       if (blocks_of(rows.bytes) < blocks_of(stage.which.bytes)) rows = {};
     }
     const std::int64_t staged = std::max(stage.which.bytes, rows.bytes);
     const kernel body{r,
                       detail::operator_copy<R>(r),
-                      plan.cutting,
+                      plan.partition,
                       reinterpret_cast<detail::workspace_header*>(memory),
                       reinterpret_cast<device::word*>(memory + plan.first_message),
                       {turns},
@@ -87,7 +87,7 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     detail::check_shared_bytes(body.shared_bytes());
     if (by_ticket && on.workspace.content == workspace_content::unknown)
       detail::clear(memory, plan.first_sum(), on.stream);
-    detail::launch(body, (by_ticket ? plan.cutting.tiles : 1) * plan.cutting.groups, on.stream,
+    detail::launch(body, (by_ticket ? plan.partition.tiles : 1) * plan.partition.groups, on.stream,
                    body.shared_bytes());
   };
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
@@ -97,9 +97,9 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     queue.template operator()<Assume, tile_order::by_ticket>();
   });
   if constexpr (scanrec::detail::may_sum<R>)
-    if (plan.sums_by_step && plan.cutting.groups == 0)
+    if (plan.sums_by_step && plan.partition.groups == 0)
       scanrec::detail::for_writes(r, [&](const auto& out) {
-        detail::queue_empty_sums(out, plan.cutting.lanes, p.shape.time, on.stream);
+        detail::queue_empty_sums(out, plan.partition.lanes, p.shape.time, on.stream);
       });
   detail::add_all_lanes(r, plan.sums, on.stream);
 }

@@ -52,11 +52,12 @@ struct slot_grid {
   }
 };
 
-/// Maps in memory, each with its cut behind it where there are cuts: of type map_of, or segmented.
+/// Maps in memory, each with its reset behind it where there are cuts: of type map_of, or
+/// segmented.
 struct map_memory {
   std::byte* data = nullptr;
   std::int64_t map_bytes = 0;
-  bool cuts = false;
+  bool with_resets = false;
 
   template <class T>
   SCANREC_HD T& at(std::int64_t i) const {
@@ -68,7 +69,7 @@ struct map_memory {
 struct slot_plan {
   slot_grid grid;
   std::int64_t map_bytes = 0;
-  bool cuts = false;
+  bool with_resets = false;
   std::int64_t copy_bytes = 0;  // of the maps of all slots
   // A thread finishes steps that are `workers` apart: one, or some where gradients are sums over
   // time, each of which has a place per lane and worker.
@@ -79,7 +80,7 @@ struct slot_plan {
   /// With so many slots for a lane, `copies` times.
   slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)
       : map_bytes(p.map_bytes),
-        cuts(has_resets(p)),
+        with_resets(has_resets(p)),
         copy_bytes((lanes_of(p) * slots * p.map_bytes + 15) / 16 * 16),
         workers(workers_of(p)),
         sums(p, workers, copy_bytes * copies) {
@@ -87,7 +88,7 @@ struct slot_plan {
   }
   /// The maps of copy `i`.
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
-    return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, cuts};
+    return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, with_resets};
   }
   /// For scans whose slot 0 is the first state, and slot t + 1 the map of step t, so that the
   /// inclusive scan of the slots gives the state before every step. Without a first state there is
@@ -191,14 +192,14 @@ struct load_maps {
     const std::int64_t index = grid.index(lane, k + shift);
     store(index, here.map(step, read));
     if constexpr (!R::any_operator)
-      if (to.cuts) to.template at<segmented<step_map<R>>>(index).cut = read.cut;
+      if (to.with_resets) to.template at<segmented<step_map<R>>>(index).reset = read.reset;
   }
 
  private:
   SCANREC_DEVICE void store(std::int64_t index, const step_map<R>& m) const {
     to.template at<step_map<R>>(index) = m;
     if constexpr (!R::any_operator)
-      if (to.cuts) to.template at<segmented<step_map<R>>>(index).cut = {};
+      if (to.with_resets) to.template at<segmented<step_map<R>>>(index).reset = {};
   }
 };
 
@@ -301,7 +302,7 @@ struct materialised_call {
     if constexpr (!R::any_operator) {
       static_assert(sizeof(segmented<map>) ==
                     sizeof(map) + sizeof(simd::real_lane_t<scalar_of<R>>));
-      if (plan.cuts) return f.template operator()<segmented<map>>();
+      if (plan.with_resets) return f.template operator()<segmented<map>>();
     }
     f.template operator()<map>();
   }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cuda/chunk_cutting.cuh>
+#include <scanrec/detail/cuda/chunk_partition.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
 #include <scanrec/detail/maps/element_maps.hpp>
@@ -22,7 +22,7 @@ template <class Wide>
 struct chunk_maps {
   Wide* products = nullptr;      // of factors
   Wide* offsets = nullptr;       // later the states behind the chunks
-  bool* cuts = nullptr;          // whether there is a reset; null: there is none anywhere
+  bool* resets = nullptr;        // whether there is a reset; null: there is none anywhere
   Wide* first_states = nullptr;  // one per lane
 };
 
@@ -39,7 +39,7 @@ struct panel_steps {
   using place = recurrence::place<recurrence::lane_axis::channel>;
   static constexpr int threads = matrix::threads, columns = matrix::columns;
 
-  chunk_cutting cutting;
+  chunk_partition partition;
   chunk_maps<wide_value> chunks;
 
   SCANREC_DEVICE static int own_column() { return device::thread_index() % columns; }
@@ -48,25 +48,25 @@ struct panel_steps {
   template <class F>
   SCANREC_DEVICE void for_sites(F f) const {
     for (int e = device::thread_index(); e < chunk_steps * columns; e += threads)
-      if (cutting.steps_side_by_side)
+      if (partition.steps_side_by_side)
         f(e % chunk_steps, e / chunk_steps);
       else
         f(e / columns, e % columns);
   }
   SCANREC_DEVICE place site(const panel_place& at, int r, int column) const {
-    const std::int64_t t = cutting.time_at(at, r, column);
-    return {t, cutting.channel_at(at, column), t, cutting.channel_at(at, column) - at.c};
+    const std::int64_t t = partition.time_at(at, r, column);
+    return {t, partition.channel_at(at, column), t, partition.channel_at(at, column) - at.c};
   }
-  /// The map of a step, and whether it is cut.
-  struct cut_map {
+  /// The map of a step, and whether it is reset.
+  struct reset_map {
     affine<scalar> map;
-    bool cut;
+    bool reset;
   };
-  SCANREC_DEVICE static cut_map map_at(const R& here, const place& p) {
+  SCANREC_DEVICE static reset_map map_at(const R& here, const place& p) {
     const auto read = here.template load<scalar>(p);
-    bool cut = false;
-    if (here.cuts.present()) cut = !simd::all_zero(read.cut);
-    return {here.map(p, read), cut};
+    bool reset = false;
+    if (here.resets.present()) reset = !simd::all_zero(read.reset);
+    return {here.map(p, read), reset};
   }
 
   /// Loads the inputs of a panel, and the factors that its columns share; makes the triangle.
@@ -74,66 +74,68 @@ struct panel_steps {
   SCANREC_DEVICE void load_panel(const R& here, const panel_place& at) const {
     const auto zero = simd::constant<scalar>(0);
     for_sites([&](int r, int column) {
-      matrix::store(r, column,
-                    cutting.there(at, r, column) ? map_at(here, site(at, r, column)).map.u : zero);
+      matrix::store(
+          r, column,
+          partition.there(at, r, column) ? map_at(here, site(at, r, column)).map.u : zero);
     });
     for (int r = device::thread_index(); r < chunk_steps; r += threads) {
       // Factors that are the same in time are those of the first step.
-      const int from = cutting.in_time() ? 0 : r;
-      cut_map m{affine<scalar>::identity(), false};
-      if (cutting.there(at, from, 0)) m = map_at(here, site(at, from, 0));
-      matrix::set_step(r, m.map.a, m.cut);
+      const int from = partition.in_time() ? 0 : r;
+      reset_map m{affine<scalar>::identity(), false};
+      if (partition.there(at, from, 0)) m = map_at(here, site(at, from, 0));
+      matrix::set_step(r, m.map.a, m.reset);
     }
-    matrix::build(here.cuts.present());
+    matrix::build(here.resets.present());
   }
 
   /// The map of a thread's 16 steps of a column with its own factors, and whether a step is reset.
   struct block_map {
     map all;
-    bool cut;
+    bool reset;
   };
   SCANREC_DEVICE block_map compose_block(const R& here, const panel_place& at) const {
     const scanrec::detail::map_algebra algebra;
     block_map own{map::identity(), false};
     for (int k = 0; k < chunk_block; ++k) {
       const int r = own_block() * chunk_block + k;
-      if (!cutting.there(at, r, own_column())) break;
-      const cut_map m = map_at(here, site(at, r, own_column()));
-      own = m.cut ? block_map{map::constant(simd::to_wide<carry>(m.map.u)), true}
-                  : block_map{algebra.compose(own.all, maps::widened(m.map)), own.cut};
+      if (!partition.there(at, r, own_column())) break;
+      const reset_map m = map_at(here, site(at, r, own_column()));
+      own = m.reset ? block_map{map::constant(simd::to_wide<carry>(m.map.u)), true}
+                    : block_map{algebra.compose(own.all, maps::widened(m.map)), own.reset};
     }
     return own;
   }
   // Block maps in shared memory, in the place of the panel.
-  static constexpr std::int64_t block_cuts_first = shared_room(threads, sizeof(map));
+  static constexpr std::int64_t block_resets_first = shared_room(threads, sizeof(map));
   static constexpr std::int64_t block_maps_bytes =
-      block_cuts_first + shared_room(threads, sizeof(int));
+      block_resets_first + shared_room(threads, sizeof(int));
   SCANREC_DEVICE static void store_block(const block_map& own) {
     device::shared_array<map>(0).store(device::thread_index(), own.all);
-    device::shared_array<int>(block_cuts_first).store(device::thread_index(), own.cut ? 1 : 0);
+    device::shared_array<int>(block_resets_first).store(device::thread_index(), own.reset ? 1 : 0);
   }
   SCANREC_DEVICE static block_map block_of(int b) {
     const int i = b * columns + own_column();
     return {device::shared_array<map>(0).load(i),
-            device::shared_array<int>(block_cuts_first).load(i) != 0};
+            device::shared_array<int>(block_resets_first).load(i) != 0};
   }
 
   /// The place of a column's map among those of chunks.
   SCANREC_DEVICE std::int64_t map_place(const panel_place& at, int column) const {
-    const std::int64_t lane = cutting.lane_of(at.g, at.b, cutting.channel_at(at, column));
-    return (at.chunk + (cutting.in_time() ? column : 0)) * cutting.lane_count() + lane;
+    const std::int64_t lane = partition.lane_of(at.g, at.b, partition.channel_at(at, column));
+    return (at.chunk + (partition.in_time() ? column : 0)) * partition.lane_count() + lane;
   }
 };
 
 /// Calls f(recurrence at the panel's lanes, place) for the panels of a block, one after the other.
 template <class R, class F>
-SCANREC_DEVICE void for_panels(const R& r, const chunk_cutting& cutting, const region& stack,
+SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, const region& stack,
                                std::int64_t panel, F f) {
-  const std::int64_t chunk = panel * (cutting.in_time() ? cutting.columns : 1);
+  const std::int64_t chunk = panel * (partition.in_time() ? partition.columns : 1);
   for (std::int64_t g = stack.begin.group; g < stack.end.group; ++g)
     for (std::int64_t b = stack.begin.batch; b < stack.end.batch; ++b) {
       const R row = scanrec::detail::bound(r, g, b);
-      for (std::int64_t c = stack.begin.channel; c < stack.end.channel; c += cutting.channel_step())
+      for (std::int64_t c = stack.begin.channel; c < stack.end.channel;
+           c += partition.channel_step())
         f(row, scanrec::detail::standing_at(row, 0, c), panel_place{g, b, c, chunk});
     }
 }

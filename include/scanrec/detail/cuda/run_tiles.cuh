@@ -18,8 +18,8 @@
 #include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
 #include <scanrec/detail/cuda/staging.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_maps.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
@@ -38,7 +38,7 @@ enum class tile_order { by_ticket, in_turn };
 /// Assume holds for all steps except those whose neighbour lies outside the sequence.
 template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
 struct run_tiles {
-  static constexpr int threads = tile_cutting::threads;
+  static constexpr int threads = tile_partition::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
   static constexpr bool wide_maps = sizeof(typename scanrec::detail::element_maps<R>::map) > 16;
   static constexpr bool most_registers =
@@ -61,7 +61,7 @@ struct run_tiles {
 
   R recurrence;
   operator_copy<R> copied_operator;
-  tile_cutting cutting;
+  tile_partition partition;
   workspace_header* header = nullptr;
   device::word* messages = nullptr;
   sum_turns<R> turns{};
@@ -101,19 +101,19 @@ struct run_tiles {
 
   SCANREC_DEVICE void operator()() const {
     if constexpr (Order == tile_order::by_ticket) {
-      take_tile(take_ticket(header, cutting));
+      take_tile(take_ticket(header, partition));
     } else {
       const device::shared_array<drawn_tile> head(0);
       if (device::thread_index() == 0)
-        head.store(0, tile_of(cutting, 0, static_cast<std::uint32_t>(device::block_index())));
+        head.store(0, tile_of(partition, 0, static_cast<std::uint32_t>(device::block_index())));
       device::synchronise_block();
-      if (in_rows(0)) begin_rows(place_in(cutting, head.load(0)));
-      for (std::uint32_t tile = 0; tile < cutting.tiles; ++tile) {
+      if (in_rows(0)) begin_rows(place_in(partition, head.load(0)));
+      for (std::uint32_t tile = 0; tile < partition.tiles; ++tile) {
         if (in_rows(tile)) device::wait_for_copies();
         device::synchronise_block();  // shared memory is used again
         drawn_tile own = head.load(0);
         own.tile = tile;
-        take_tile(place_in(cutting, own));
+        take_tile(place_in(partition, own));
       }
     }
   }
@@ -128,22 +128,22 @@ struct run_tiles {
     typename tiles_before<R>::received early;
     if constexpr (Order == tile_order::by_ticket)
       if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
-    if (!in_rows(at.tile)) stage.load(at_row(at), cutting, at, staged);
-    states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
+    if (!in_rows(at.tile)) stage.load(at_row(at), partition, at, staged);
+    states::compute(at_row(at), partition, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
-    compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
+    compose_segments(partition, at, algebra, own, {warp_maps, composed_maps});
     // All threads now have their steps in registers, so the next tile may overwrite the inputs.
     if (in_rows(at.tile + 1)) {
       drawn_tile own = device::shared_array<drawn_tile>(0).load(0);
       own.tile = static_cast<std::uint32_t>(at.tile) + 1;
-      begin_rows(place_in(cutting, own));
+      begin_rows(place_in(partition, own));
     }
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
     const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
 
     const tiles_before<R> others = before_it();
-    const bool follows = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
+    const bool follows = at.tile + 1 < partition.tiles, is_first = at.tile == 0;
     typename tiles_before<R>::found before;
     if (is_first && leads) before.state = first_state(at);
     if constexpr (Order == tile_order::in_turn) {
@@ -161,37 +161,37 @@ struct run_tiles {
     if (leads) {
       const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
-      const bool good = cutting.steps == 0 || finite_after(composed.load(thread), x_in);
+      const bool good = partition.steps == 0 || finite_after(composed.load(thread), x_in);
       nonfinite = nonfinite || !good;
       unknown = follows && !good && !before.knows_next;
       if (follows && !unknown)
         pass(at, before.knows_next ? before.next_boundary
                                    : advance(is_first, composed.load(thread), x_in));
     }
-    turns.begin(recurrence, cutting, at);
-    columns.clear(recurrence, cutting, at);
+    turns.begin(recurrence, partition, at);
+    columns.clear(recurrence, partition, at);
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
     run_segment(at, now, nonfinite, unknown);
     if (in_rows(at.tile)) {
       device::synchronise_block();
       if (device::shared_array<int>(nonfinite_columns).load(0) == 0)
-        rows.store(at_row(at), cutting, at, staged);
+        rows.store(at_row(at), partition, at, staged);
     } else if (stage.which.writes != 0) {
       const device::shared_array<int> is_nonfinite(nonfinite_columns);
       device::synchronise_block();
-      stage.store(at_row(at), cutting, at, staged,
+      stage.store(at_row(at), partition, at, staged,
                   [&](int column) SCANREC_LAMBDA { return is_nonfinite.load(column) != 0; });
     }
-    turns.end(recurrence, cutting, at);
-    columns.gather(recurrence, cutting, at);
+    turns.end(recurrence, partition, at);
+    columns.gather(recurrence, partition, at);
   }
   // Whether a tile passes through shared memory in whole rows.
   SCANREC_DEVICE bool in_rows(std::int64_t tile) const {
-    return Order == tile_order::in_turn && rows.have(cutting, tile);
+    return Order == tile_order::in_turn && rows.have(partition, tile);
   }
   SCANREC_DEVICE void begin_rows(const tile_place& at) const {
-    if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), cutting, at, staged);
+    if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), partition, at, staged);
   }
   // Passes the state after a tile on: to the block of the next tile, or to the same thread.
   SCANREC_DEVICE void pass(const tile_place& at, const carry& x) const {
@@ -213,7 +213,7 @@ struct run_tiles {
   SCANREC_DEVICE tiles_before<R> before_it() const {
     return {recurrence,
             copied_operator,
-            cutting,
+            partition,
             messages,
             {kinds, seen_maps, seen_states, warp_maps, composed_maps}};
   }
@@ -244,11 +244,11 @@ struct run_tiles {
       }
     if constexpr (Assume == recurrence::assume::plain)
       if (whole && stage.which.all_reads) {
-        stage.template redirect_reads<true>(here, cutting, at, staged);
+        stage.template redirect_reads<true>(here, partition, at, staged);
         return load_whole<false>(here, at, algebra, now, own);
       }
-    stage.redirect_reads(here, cutting, at, staged);
-    states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
+    stage.redirect_reads(here, partition, at, staged);
+    states::redirect(here, partition, at, at.count, staged + stage.which.bytes);
     if (whole) return load_whole<false>(here, at, algebra, now, own);
     load_checked(here, at, algebra, now, own);
   }
@@ -282,7 +282,7 @@ struct run_tiles {
   }
   // Whether a step has its neighbour outside the sequence.
   SCANREC_DEVICE bool at_edge(std::int64_t time) const {
-    return (scanrec::detail::halo_of<R> > 0 && time == cutting.steps - 1) ||
+    return (scanrec::detail::halo_of<R> > 0 && time == partition.steps - 1) ||
            (scanrec::detail::halo_of<R> < 0 && time == 0);
   }
   // The place of step k, which is in its array or in registers.
@@ -309,8 +309,8 @@ struct run_tiles {
     device::synchronise_block();
     bool any = false;
     SCANREC_KEEP_LOOP
-    for (int s = 0; s < cutting.segments(); ++s)
-      any = any || verdict.load(s * cutting.width + at.column) == seen::state;
+    for (int s = 0; s < partition.segments(); ++s)
+      any = any || verdict.load(s * partition.width + at.column) == seen::state;
     return any;
   }
 
@@ -329,13 +329,13 @@ struct run_tiles {
     R here = at_lane(at);
     std::int64_t count = at.count;
     if (nonfinite) {
-      const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
+      const std::int64_t left = partition.steps - at.first, all = partition.tile_steps();
       count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
-      states::redirect(here, cutting, at, count, staged + stage.which.bytes);
+      states::redirect(here, partition, at, count, staged + stage.which.bytes);
     } else if (!in_rows(at.tile) && !takes_staged(at)) {
       stage.redirect_writes(here, at, staged);
     }
-    columns.redirect(here, cutting, at, count);
+    columns.redirect(here, partition, at, count);
     if (at.segment == 0)
       device::shared_array<int>(nonfinite_columns).store(at.column, nonfinite ? 1 : 0);
     sums.redirect(here);
@@ -386,10 +386,10 @@ struct run_tiles {
         }
       }
       if constexpr (Assume != recurrence::assume::plain) here.drain(place_of(at, last), running);
-      if (last == cutting.steps && (at.count > 0 || at.tile + 1 == cutting.tiles))
-        here.end(place{cutting.steps, at.c}, x);
+      if (last == partition.steps && (at.count > 0 || at.tile + 1 == partition.tiles))
+        here.end(place{partition.steps, at.c}, x);
     }
-    sums.gather(recurrence, cutting, at, sum_places);
+    sums.gather(recurrence, partition, at, sum_places);
   }
 };
 

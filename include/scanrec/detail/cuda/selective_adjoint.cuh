@@ -41,7 +41,7 @@ struct pull_selective {
 
   static std::int64_t shared_bytes(const selective_device_vjp<number>& p) {
     if (p.intervals_grad.present()) return Shape::vjp_soft + Shape::soft_bytes;
-    return Shape::vjp_bytes + (p.cuts.present() ? Shape::reset_mask_bytes : 0);
+    return Shape::vjp_bytes + (p.resets.present() ? Shape::reset_mask_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {
@@ -116,7 +116,7 @@ struct pull_selective {
       SCANREC_UNROLL
       for (int j = 3; j >= 0; --j) {
         const auto fed = this->fed_.load((t + j) * row + this->channel_);
-        const bool cut = this->cut(t + j, this->channel_);
+        const bool reset = this->reset(t + j, this->channel_);
         V fed_sum = 0, gate_sum = 0;
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) {
@@ -127,7 +127,7 @@ struct pull_selective {
           of_rate[i] = add_scaled(fed.first, met, of_rate[i]);
           product[j][i] = scaled(fed.second, l);
           if constexpr (!plain) of_b[i] = add_scaled(fed.second, l, of_b[i]);
-          carry[i] = cut ? none : through;
+          carry[i] = reset ? none : through;
         }
         sum.of[j] = {fed_sum, gate_sum};
       }

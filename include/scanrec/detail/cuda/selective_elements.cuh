@@ -227,21 +227,21 @@ class selective_elements {
     }
   }
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE void set_boundary(int of_run, int k) const {
+  SCANREC_DEVICE SCANREC_INLINE void set_reset(int of_run, int k) const {
     if constexpr (!plain) {
-      if (!p_.cuts.present()) return;
-      const bool cut =
-          there<Along>(of_run, k) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(of_run, k),
-                                                at_.channel + channel_of<Along>(of_run, k));
-      reset_mask_.store(slot<Along>(of_run, k), cut ? 1u : 0u);
+      if (!p_.resets.present()) return;
+      const bool reset =
+          there<Along>(of_run, k) && p_.resets.at(at_.batch, begin_ + step_of<Along>(of_run, k),
+                                                  at_.channel + channel_of<Along>(of_run, k));
+      reset_mask_.store(slot<Along>(of_run, k), reset ? 1u : 0u);
     }
   }
-  /// Whether step t of a channel is cut from the one before.
-  SCANREC_DEVICE SCANREC_INLINE bool cut(int t, int channel) const {
+  /// Whether step t of a channel is reset from the one before.
+  SCANREC_DEVICE SCANREC_INLINE bool reset(int t, int channel) const {
     if constexpr (plain)
       return false;
     else
-      return p_.cuts.present() && reset_mask_.load(t * row + channel) != 0;
+      return p_.resets.present() && reset_mask_.load(t * row + channel) != 0;
   }
 
   const selective_device_problem<number>& p_;

@@ -23,7 +23,7 @@ SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&ra
   for (int j = 0; j < 4; ++j) {
     const auto fed = tile.fed_.load((t + j) * Tile::row + tile.channel_);
     auto step = fed.first;
-    if (tile.cut(t + j, tile.channel_)) {
+    if (tile.reset(t + j, tile.channel_)) {
       step = 0;
       SCANREC_UNROLL
       for (int i = 0; i < S; ++i) x[i] = Tile::zero();
@@ -49,7 +49,7 @@ struct run_selective {
   selective_tiles tiles;
 
   static std::int64_t shared_bytes(const selective_device_problem<number>& p) {
-    return Shape::forward_bytes + (p.cuts.present() ? Shape::reset_mask_bytes : 0);
+    return Shape::forward_bytes + (p.resets.present() ? Shape::reset_mask_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {
@@ -112,7 +112,7 @@ struct run_selective {
         if (!this->has_elements()) continue;
         this->fed_.store(this->template slot<Along>(e / tile::run, e % tile::run),
                          {step[e], step[e] * u_value[e]});
-        this->template set_boundary<Along>(e / tile::run, e % tile::run);
+        this->template set_reset<Along>(e / tile::run, e % tile::run);
       }
       keep_values(0, u_value);
       if (p.z.present() && p.out.present()) {

@@ -114,7 +114,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
       this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
-      this->template set_boundary<Along>(of_run, k);
+      this->template set_reset<Along>(of_run, k);
     }
   }
 
@@ -163,7 +163,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       if (!this->has_elements()) continue;
       this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
       y_grad.store(slot, sum_of_pairs<X>(y_of[k]));
-      this->template set_boundary<Along>(of_run, k);
+      this->template set_reset<Along>(of_run, k);
     }
   }
 

@@ -189,7 +189,8 @@ using selective_device_vjp = scanrec::detail::selective_vjp_problem<V, device_ro
 /// Whether B and C vary with the step, and there are neither intervals nor resets.
 template <class V>
 bool is_plain(const selective_device_problem<V>& p) {
-  return p.b.steps.present() && p.c.steps.present() && !p.intervals.present() && !p.cuts.present();
+  return p.b.steps.present() && p.c.steps.present() && !p.intervals.present() &&
+         !p.resets.present();
 }
 
 /// Numbers as real ones side by side, of which the first is the real part.

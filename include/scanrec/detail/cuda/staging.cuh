@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 
@@ -63,27 +63,27 @@ class tile_stage {
 
   /// Copies the staged inputs of a tile to shared memory at a byte; for all threads of the block.
   /// `row` points at the tile's group and batch row.
-  SCANREC_DEVICE void load(const R& row, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void load(const R& row, const tile_partition& partition, const tile_place& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
     for_staged<true>(row, which.reads, first_byte,
                      [&](const auto& field, const auto& slots, std::uint32_t bit) {
-                       copy_in(field, slots, cutting, at);
+                       copy_in(field, slots, partition, at);
                        if (scanrec::detail::halo_of<R> != 0 && (which.neighbours & bit))
-                         load_neighbours(field, slots, cutting, at);
+                         load_neighbours(field, slots, partition, at);
                      });
     device::wait_for_copies();
     device::synchronise_block();
     if (scanrec::detail::halo_of<R> == 0 || which.neighbours == 0) return;
     for_staged<true>(row, which.reads, first_byte,
                      [&](const auto& field, const auto& slots, std::uint32_t bit) {
-                       if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
+                       if (which.neighbours & bit) pass_neighbours(field, slots, partition, at);
                      });
   }
   /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged: then
   /// addresses differ by constants.
   template <bool All = false>
-  SCANREC_DEVICE void redirect_reads(R& here, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition, const tile_place& at,
                                      std::int64_t first_byte) const {
     for_staged<true, All>(
         here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
@@ -91,7 +91,7 @@ class tile_stage {
           const bool also = (which.neighbours & bit) && at.count > 0;
           const bool before = scanrec::detail::halo_of<R> < 0 && also && at.first > 0;
           const bool after = scanrec::detail::halo_of<R> > 0 && also &&
-                             at.first + cutting.segment_steps < cutting.steps;
+                             at.first + partition.segment_steps < partition.steps;
           const int own = device::thread_index() * row_of<S> + lead;
           auto* const p = slots.address(own - before, at.count + before + after, false);
           point(field, p + before, at);
@@ -111,12 +111,12 @@ class tile_stage {
   /// Copies the staged outputs of all columns that are not left out to memory; for all threads of
   /// the block, after a barrier.
   template <class LeftOut>
-  SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_place& at,
                             std::int64_t first_byte, LeftOut left_out) const {
     // A single column is copied as a whole or not at all.
-    if (cutting.width == 1 && left_out(0)) return;
+    if (partition.width == 1 && left_out(0)) return;
     const auto store_all = [&](const auto& field, const auto& slots, std::uint32_t) {
-      for_elements(field, cutting, at,
+      for_elements(field, partition, at,
                    [&](int, int slot, auto column, auto* element) SCANREC_LAMBDA {
                      if (is_only<decltype(column)> || !left_out(column))
                        *element = slots.load(slot);
@@ -128,7 +128,7 @@ class tile_stage {
  private:
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
-  static constexpr int threads = tile_cutting::threads;
+  static constexpr int threads = tile_partition::threads;
   static constexpr int lead = scanrec::detail::halo_of<R> < 0 ? 1 : 0;
   template <class S>
   static constexpr int row_of = SegmentSteps + (sizeof(S) < 4 ? 2 : 1);
@@ -170,17 +170,17 @@ class tile_stage {
   }
   template <class Field, class S>
   SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
-                                     const tile_cutting& cutting, const tile_place& at) {
+                                     const tile_partition& partition, const tile_place& at) {
     if constexpr (device::copied_ahead<S>) {
-      for_elements(field, cutting, at, [&](int, int slot, auto, auto* element) SCANREC_LAMBDA {
+      for_elements(field, partition, at, [&](int, int slot, auto, auto* element) SCANREC_LAMBDA {
         device::copy_ahead(slots, slot, element);
       });
     } else {
       // All loads before the first store, none of which would wait for another.
       S values[SegmentSteps];
-      for_elements(field, cutting, at,
+      for_elements(field, partition, at,
                    [&](int k, int, auto, auto* element) SCANREC_LAMBDA { values[k] = *element; });
-      for_elements(field, cutting, at, [&](int k, int slot, auto, auto*) SCANREC_LAMBDA {
+      for_elements(field, partition, at, [&](int k, int slot, auto, auto*) SCANREC_LAMBDA {
         slots.store(slot, values[k]);
       });
     }
@@ -191,14 +191,14 @@ class tile_stage {
   static constexpr bool is_only = std::is_same_v<Column, only_column>;
   // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
   template <class Field, class F>
-  SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
+  SCANREC_DEVICE static void for_elements(const Field& field, const tile_partition& partition,
                                           const tile_place& at, F f) {
     using S = stored<Field>;
-    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift, c0 = at.c - at.column;
-    const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
+    const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift, c0 = at.c - at.column;
+    const std::int64_t left = partition.steps - first, columns = partition.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
     // A whole tile of one sequence: from element to element everything moves by a constant.
-    if (cutting.width == 1 && cutting.segment_steps == SegmentSteps &&
+    if (partition.width == 1 && partition.segment_steps == SegmentSteps &&
         left >= threads * SegmentSteps) {
       constexpr int rows_on = threads / SegmentSteps * row_of<S>;
       const int thread = device::thread_index();
@@ -217,8 +217,8 @@ class tile_stage {
     // Elsewhere the block goes over the columns, one after the other. Where one is as long as the
     // block, all threads are in the same: what changes from element to element is the same for all.
     const auto slot_of = [&](int t) SCANREC_LAMBDA {
-      return (t >> cutting.segment_shift) * cutting.width * row_of<S> + lead +
-             (t & (cutting.segment_steps - 1));
+      return (t >> partition.segment_shift) * partition.width * row_of<S> + lead +
+             (t & (partition.segment_steps - 1));
     };
     const auto for_each = [](auto visit) SCANREC_LAMBDA {
       if constexpr (device::copied_ahead<S>) {
@@ -229,11 +229,11 @@ class tile_stage {
         for (int k = 0; k < SegmentSteps; ++k) visit(k);
       }
     };
-    const int thread = device::thread_index(), in_tile = (1 << cutting.tile_shift) - 1;
-    const int last_column = static_cast<int>(columns < cutting.width ? columns : cutting.width);
+    const int thread = device::thread_index(), in_tile = (1 << partition.tile_shift) - 1;
+    const int last_column = static_cast<int>(columns < partition.width ? columns : partition.width);
     const int rows = static_cast<int>(left <= in_tile ? left : in_tile + 1);
     if (in_tile + 1 >= threads) {
-      const int on = (threads >> cutting.segment_shift) * cutting.width * row_of<S>;
+      const int on = (threads >> partition.segment_shift) * partition.width * row_of<S>;
       const int last = in_tile + 1 - threads, last_slot = slot_of(last) - lead;
       const std::int64_t step = field.strides.time;
       auto* element = corner + thread * step;
@@ -249,7 +249,7 @@ class tile_stage {
       });
     } else {
       for_each([&](int k) SCANREC_LAMBDA {
-        const int e = k * threads + thread, column = e >> cutting.tile_shift, t = e & in_tile;
+        const int e = k * threads + thread, column = e >> partition.tile_shift, t = e & in_tile;
         if (column < last_column && t < rows)
           f(k, slot_of(t) + column * row_of<S>, column,
             corner + (t * field.strides.time + column * field.strides.channel));
@@ -262,39 +262,42 @@ class tile_stage {
     std::int64_t time;
     bool exists, elsewhere;
   };
-  SCANREC_DEVICE static neighbour neighbour_of(const tile_cutting& cutting, const tile_place& at) {
+  SCANREC_DEVICE static neighbour neighbour_of(const tile_partition& partition,
+                                               const tile_place& at) {
     const std::int64_t t =
-        scanrec::detail::halo_of<R> < 0 ? at.first - 1 : at.first + cutting.segment_steps;
-    return {t, at.there && t >= 0 && t < cutting.steps,
-            at.segment == (scanrec::detail::halo_of<R> < 0 ? 0 : cutting.segments() - 1)};
+        scanrec::detail::halo_of<R> < 0 ? at.first - 1 : at.first + partition.segment_steps;
+    return {t, at.there && t >= 0 && t < partition.steps,
+            at.segment == (scanrec::detail::halo_of<R> < 0 ? 0 : partition.segments() - 1)};
   }
   template <class S>
-  SCANREC_DEVICE static int neighbour_slot(const tile_cutting& cutting) {
+  SCANREC_DEVICE static int neighbour_slot(const tile_partition& partition) {
     return device::thread_index() * row_of<S> +
-           (scanrec::detail::halo_of<R> < 0 ? 0 : cutting.segment_steps);
+           (scanrec::detail::halo_of<R> < 0 ? 0 : partition.segment_steps);
   }
   template <class Field, class S>
   SCANREC_DEVICE static void load_neighbours(const Field& field,
                                              const device::shared_array<S>& slots,
-                                             const tile_cutting& cutting, const tile_place& at) {
-    const neighbour n = neighbour_of(cutting, at);
+                                             const tile_partition& partition,
+                                             const tile_place& at) {
+    const neighbour n = neighbour_of(partition, at);
     if (!n.exists || !n.elsewhere) return;
     const S* const from = field.data + n.time * field.strides.time + at.c * field.strides.channel;
     if constexpr (device::copied_ahead<S>)
-      device::copy_ahead(slots, neighbour_slot<S>(cutting), from);
+      device::copy_ahead(slots, neighbour_slot<S>(partition), from);
     else
-      slots.store(neighbour_slot<S>(cutting), *from);
+      slots.store(neighbour_slot<S>(partition), *from);
   }
   template <class Field, class S>
   SCANREC_DEVICE static void pass_neighbours(const Field&, const device::shared_array<S>& slots,
-                                             const tile_cutting& cutting, const tile_place& at) {
-    const neighbour n = neighbour_of(cutting, at);
+                                             const tile_partition& partition,
+                                             const tile_place& at) {
+    const neighbour n = neighbour_of(partition, at);
     if (!n.exists || n.elsewhere) return;
     const int thread = device::thread_index();
     const int from = scanrec::detail::halo_of<R> < 0
-                         ? (thread - cutting.width) * row_of<S> + cutting.segment_steps
-                         : (thread + cutting.width) * row_of<S>;
-    slots.store(neighbour_slot<S>(cutting), slots.load(from));
+                         ? (thread - partition.width) * row_of<S> + partition.segment_steps
+                         : (thread + partition.width) * row_of<S>;
+    slots.store(neighbour_slot<S>(partition), slots.load(from));
   }
   // So that step at.first is the first of the slots.
   template <class Field, class S>

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -33,18 +33,18 @@ struct map_places {
 /// before it, gets the map of the tile instead. Results stay in shared memory, where they take no
 /// registers.
 template <class Algebra, class Map>
-SCANREC_DEVICE void compose_segments(const tile_cutting& cutting, const tile_place& at,
+SCANREC_DEVICE void compose_segments(const tile_partition& partition, const tile_place& at,
                                      const Algebra& algebra, Map own, const map_places& places) {
-  constexpr int warps = tile_cutting::threads / device::warp_size;
+  constexpr int warps = tile_partition::threads / device::warp_size;
   const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
-  const int warp = thread / device::warp_size, width = cutting.width;
+  const int warp = thread / device::warp_size, width = partition.width;
   own = compose_in_warp(width, algebra, own, at.count > 0);
   const bool follows = lane_of_warp >= width;
   Map before = device::exchange(own, follows ? lane_of_warp - width : lane_of_warp);
 
   const device::shared_array<Map> of_warps(places.warps);
   const bool ends_warp = lane_of_warp + width >= device::warp_size ||
-                         at.first + cutting.segment_steps >= cutting.steps;
+                         at.first + partition.segment_steps >= partition.steps;
   if (at.count > 0 && ends_warp) of_warps.store(warp * width + at.column, own);
   device::synchronise_block();
   if (at.count == 0) return;
@@ -61,9 +61,9 @@ SCANREC_DEVICE void compose_segments(const tile_cutting& cutting, const tile_pla
     return;
   }
   const std::int64_t warp_steps =
-      static_cast<std::int64_t>(device::warp_size / width) * cutting.segment_steps;
+      static_cast<std::int64_t>(device::warp_size / width) * partition.segment_steps;
   Map tile = of_warps.load(at.column);
-  for (int w = 1; w < warps && at.first + w * warp_steps < cutting.steps; ++w)
+  for (int w = 1; w < warps && at.first + w * warp_steps < partition.steps; ++w)
     tile = algebra.compose(tile, of_warps.load(w * width + at.column));
   composed.store(thread, tile);
 }

@@ -7,7 +7,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -36,40 +36,40 @@ SCANREC_DEVICE inline std::uint64_t call_number() {
 }
 
 /// The position of a thread of the block that has a tile.
-SCANREC_DEVICE inline tile_place place_in(const tile_cutting& cutting, const drawn_tile& own) {
+SCANREC_DEVICE inline tile_place place_in(const tile_partition& partition, const drawn_tile& own) {
   const int thread = device::thread_index();
   tile_place at;
   at.tile = static_cast<int>(own.tile), at.group = static_cast<int>(own.group);
   at.g = static_cast<int>(own.g), at.b = static_cast<int>(own.b);
-  at.column = thread & (cutting.width - 1), at.segment = thread >> cutting.width_shift;
-  at.c = (static_cast<std::int64_t>(own.strip) << cutting.width_shift) + at.column;
-  at.there = at.c < cutting.lanes.channel;
-  at.first = (static_cast<std::int64_t>(at.tile) << cutting.tile_shift) +
-             static_cast<std::uint32_t>(at.segment << cutting.segment_shift);
-  const std::int64_t left = at.there ? cutting.steps - at.first : 0;
-  at.count = left < 0                       ? 0
-             : left < cutting.segment_steps ? static_cast<int>(left)
-                                            : cutting.segment_steps;
+  at.column = thread & (partition.width - 1), at.segment = thread >> partition.width_shift;
+  at.c = (static_cast<std::int64_t>(own.strip) << partition.width_shift) + at.column;
+  at.there = at.c < partition.lanes.channel;
+  at.first = (static_cast<std::int64_t>(at.tile) << partition.tile_shift) +
+             static_cast<std::uint32_t>(at.segment << partition.segment_shift);
+  const std::int64_t left = at.there ? partition.steps - at.first : 0;
+  at.count = left < 0                         ? 0
+             : left < partition.segment_steps ? static_cast<int>(left)
+                                              : partition.segment_steps;
   return at;
 }
 /// A tile of a group, but for the number of the call.
-SCANREC_DEVICE inline drawn_tile tile_of(const tile_cutting& cutting, std::uint32_t tile,
+SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::uint32_t tile,
                                          std::uint32_t group) {
   // There are no more tiles than 31 bits count, and 32 bits are divided sooner than 64.
   const auto small = [](auto n) { return static_cast<std::uint32_t>(n); };
-  const std::uint32_t strips = small(cutting.strips), batch = small(cutting.lanes.batch);
+  const std::uint32_t strips = small(partition.strips), batch = small(partition.lanes.batch);
   const std::uint32_t row = group / strips, g = row / batch;
   return {0, tile, group, group - row * strips, g, row - g * batch, 0};
 }
 
 /// Draws a ticket; for all threads of the block, which use the first bytes of shared memory.
 SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
-                                             const tile_cutting& cutting) {
+                                             const tile_partition& partition) {
   const device::shared_array<drawn_tile> head(0);
   const int thread = device::thread_index();
   if (thread == 0) {
     constexpr std::uint64_t one_call = std::uint64_t{1} << 32, half = one_call / 2;
-    const auto all = static_cast<std::uint64_t>(cutting.tiles * cutting.groups);
+    const auto all = static_cast<std::uint64_t>(partition.tiles * partition.groups);
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
@@ -80,14 +80,14 @@ SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
       if ((calls + 1) % half == 0) header->halves = halves + 1;
     }
     const auto ticket = static_cast<std::uint32_t>(drawn);
-    const auto groups = static_cast<std::uint32_t>(cutting.groups);
+    const auto groups = static_cast<std::uint32_t>(partition.groups);
     const std::uint32_t tile = ticket / groups;
-    drawn_tile own = tile_of(cutting, tile, ticket - tile * groups);
+    drawn_tile own = tile_of(partition, tile, ticket - tile * groups);
     own.call = halves / 2 * one_call + calls + 1;
     head.store(0, own);
   }
   device::synchronise_block();
-  return place_in(cutting, head.load(0));
+  return place_in(partition, head.load(0));
 }
 
 }  // namespace detail

@@ -11,7 +11,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_loop.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/recurrence/recompute.hpp>
 
@@ -21,10 +21,10 @@ namespace detail {
 /// Empty for recurrences that read their states from memory.
 template <class R>
 struct tile_states {
-  static std::int64_t bytes(const tile_cutting&) { return 0; }
-  SCANREC_DEVICE static void compute(const R&, const tile_cutting&, const tile_place&,
+  static std::int64_t bytes(const tile_partition&) { return 0; }
+  SCANREC_DEVICE static void compute(const R&, const tile_partition&, const tile_place&,
                                      std::int64_t) {}
-  SCANREC_DEVICE static void redirect(R&, const tile_cutting&, const tile_place&, std::int64_t,
+  SCANREC_DEVICE static void redirect(R&, const tile_partition&, const tile_place&, std::int64_t,
                                       std::int64_t) {}
   SCANREC_DEVICE static void order_writes() {}
 };
@@ -37,32 +37,34 @@ struct tile_states<R> {
   static constexpr std::int64_t stretch = memory::checkpoint_interval;
 
   /// Bytes of shared memory. A checkpoint interval may be longer than the tile.
-  static std::int64_t bytes(const tile_cutting& cutting) {
-    const std::int64_t steps = std::max(cutting.tile_steps(), std::min(stretch, cutting.steps));
-    return ((steps + 2) * cutting.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 * 16;
+  static std::int64_t bytes(const tile_partition& partition) {
+    const std::int64_t steps = std::max(partition.tile_steps(), std::min(stretch, partition.steps));
+    return ((steps + 2) * partition.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 *
+           16;
   }
   /// Recomputes the checkpoint intervals of the tile into shared memory at a byte; for all threads
   /// of the block. `row` points at the tile's group and batch row.
-  SCANREC_DEVICE static void compute(const R& row, const tile_cutting& cutting,
+  SCANREC_DEVICE static void compute(const R& row, const tile_partition& partition,
                                      const tile_place& at, std::int64_t first_byte) {
     using loop = lane_loop<R, recurrence::assume::nothing>;
-    const std::int64_t first = at.tile * cutting.tile_steps(), T = cutting.steps;
-    const std::int64_t last = first + cutting.tile_steps() < T ? first + cutting.tile_steps() : T;
+    const std::int64_t first = at.tile * partition.tile_steps(), T = partition.steps;
+    const std::int64_t last =
+        first + partition.tile_steps() < T ? first + partition.tile_steps() : T;
     const device::shared_array<state> slots(first_byte);
     std::int64_t number = first / stretch + at.segment;
-    for (; at.there && number * stretch < last; number += cutting.segments()) {
+    for (; at.there && number * stretch < last; number += partition.segments()) {
       const std::int64_t begin = number * stretch < first ? first : number * stretch;
       const std::int64_t end = (number + 1) * stretch < T ? (number + 1) * stretch : T;
       // The state after the last step of all is not written: it is the initial one.
       state* const rows = slots.column_address_to_write(
           at.column, static_cast<int>(begin - first) + 2,
-          static_cast<int>(end - first) + (end < T ? 2 : 1), cutting.width);
+          static_cast<int>(end - first) + (end < T ? 2 : 1), partition.width);
       scanrec::detail::recompute_scratch room;
-      room.row = cutting.width;
+      room.row = partition.width;
       const loop own{T, at.c};
       scanrec::detail::for_recomputed(
           row, {begin, end < last ? end : last, at.c, 1}, room,
-          reinterpret_cast<std::byte*>(rows + (begin - first) * cutting.width),
+          reinterpret_cast<std::byte*>(rows + (begin - first) * partition.width),
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
             own.take_anew(forward, part);
           },
@@ -76,18 +78,19 @@ struct tile_states<R> {
   /// tiles may have read arrays that this tile, or a tile that it informs, overwrites.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, of which it takes so many steps.
-  SCANREC_DEVICE static void redirect(R& here, const tile_cutting& cutting, const tile_place& at,
-                                      std::int64_t count, std::int64_t first_byte) {
-    const std::int64_t first = at.tile * cutting.tile_steps();
+  SCANREC_DEVICE static void redirect(R& here, const tile_partition& partition,
+                                      const tile_place& at, std::int64_t count,
+                                      std::int64_t first_byte) {
+    const std::int64_t first = at.tile * partition.tile_steps();
     const device::shared_array<state> slots(first_byte);
     // The state of the step after is read; of the last step of all that is the initial state.
     const std::int64_t begin = at.first - first + 2, end = begin + count,
-                       there = cutting.steps - first + 1;
+                       there = partition.steps - first + 1;
     const state* const rows =
         slots.column_address(at.column, static_cast<int>(begin),
-                             static_cast<int>(end < there ? end : there), cutting.width);
-    here.state.data = rows - (first - 1) * cutting.width;
-    here.state.strides = {0, cutting.width, 0, 0};
+                             static_cast<int>(end < there ? end : there), partition.width);
+    here.state.data = rows - (first - 1) * partition.width;
+    here.state.strides = {0, partition.width, 0, 0};
   }
 };
 

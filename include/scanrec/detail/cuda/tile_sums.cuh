@@ -14,7 +14,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
@@ -40,7 +40,7 @@ class thread_sums {
  public:
   /// Bytes of shared memory in which a block adds up the places of its threads.
   static constexpr std::int64_t shared_bytes =
-      scanrec::detail::may_sum<R> ? tile_cutting::threads * std::int64_t{sizeof(Widest)} : 0;
+      scanrec::detail::may_sum<R> ? tile_partition::threads * std::int64_t{sizeof(Widest)} : 0;
 
   /// Points the outputs that are sums over time at the thread's places, which are cleared.
   SCANREC_DEVICE void redirect(R& r) {
@@ -52,7 +52,7 @@ class thread_sums {
   }
   /// Adds the places of a channel's segments into its place in the workspace. For all threads of
   /// the block; `r` has its outputs there.
-  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void gather(const R& r, const tile_partition& partition, const tile_place& at,
                              std::int64_t first_shared_byte) {
     for_sums(r, slots_, [&](const auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
@@ -62,10 +62,10 @@ class thread_sums {
       const int thread = device::thread_index();
       device::synchronise_block();
       places.store(thread, simd::from_element(*reinterpret_cast<const wide*>(own.bytes)));
-      for (int half = cutting.segments() / 2; half > 0; half /= 2) {
+      for (int half = partition.segments() / 2; half > 0; half /= 2) {
         device::synchronise_block();
         if (at.segment < half)
-          places.store(thread, places.load(thread) + places.load(thread + half * cutting.width));
+          places.store(thread, places.load(thread) + places.load(thread + half * partition.width));
       }
       if (at.segment == 0 && at.there)
         out.sums.data[scanrec::detail::offset_of({at.b, at.tile, at.c, at.g}, out.sums.strides)] =
@@ -104,49 +104,51 @@ struct column_sums {
   std::int64_t first_byte = 0;
 
   /// Clears the thread's terms.
-  SCANREC_DEVICE void clear(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+  SCANREC_DEVICE void clear(const R& r, const tile_partition& partition,
+                            const tile_place& at) const {
     if (!Possible || !any) return;
-    for_columns(r, cutting, [&](const auto&, const auto& terms) {
-      clear_terms(row_addresses(terms, cutting, at, at.count), at.count, cutting.term_row());
+    for_columns(r, partition, [&](const auto&, const auto& terms) {
+      clear_terms(row_addresses(terms, partition, at, at.count), at.count, partition.term_row());
     });
   }
   /// Points outputs at the terms of so many steps of the thread, which have been cleared.
-  SCANREC_DEVICE void redirect(R& here, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_place& at,
                                std::int64_t count) const {
     if (!Possible || !any) return;
-    const int row = cutting.term_row();
-    for_columns(here, cutting, [&](auto& out, const auto& terms) {
-      out.sums = {row_addresses(terms, cutting, at, count) - at.first * row, 0, {0, row, 0, 0}};
+    const int row = partition.term_row();
+    for_columns(here, partition, [&](auto& out, const auto& terms) {
+      out.sums = {row_addresses(terms, partition, at, count) - at.first * row, 0, {0, row, 0, 0}};
     });
   }
   /// Writes the sums to the places of the tile; for all threads of the block.
-  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+  SCANREC_DEVICE void gather(const R& r, const tile_partition& partition,
+                             const tile_place& at) const {
     if (!Possible || !any) return;
     device::synchronise_block();
-    const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
-    const std::int64_t left = cutting.lanes.channel - c0;
-    const int lanes = static_cast<int>(left < cutting.width ? left : cutting.width);
-    for_columns(r, cutting, [&](const auto& out, const auto& terms) {
+    const std::int64_t first = at.tile * partition.tile_steps(), c0 = at.c - at.column;
+    const std::int64_t left = partition.lanes.channel - c0;
+    const int lanes = static_cast<int>(left < partition.width ? left : partition.width);
+    for_columns(r, partition, [&](const auto& out, const auto& terms) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       for (int row = device::thread_index();
-           row < cutting.tile_steps() && first + row < cutting.steps; row += cutting.threads)
-        out.sums.data[scanrec::detail::offset_of({at.b, first + row, c0 / cutting.width, at.g},
+           row < partition.tile_steps() && first + row < partition.steps; row += partition.threads)
+        out.sums.data[scanrec::detail::offset_of({at.b, first + row, c0 / partition.width, at.g},
                                                  out.sums.strides)] =
-            simd::to_element<wide>(add_terms(terms, row * cutting.term_row(), lanes));
+            simd::to_element<wide>(add_terms(terms, row * partition.term_row(), lanes));
     });
   }
 
  private:
   template <class Terms>
-  SCANREC_DEVICE static auto* row_addresses(const Terms& terms, const tile_cutting& cutting,
+  SCANREC_DEVICE static auto* row_addresses(const Terms& terms, const tile_partition& partition,
                                             const tile_place& at, std::int64_t count) {
-    const int row = cutting.term_row();
-    return terms.column_address_to_write((at.segment << cutting.segment_shift) * row + at.column, 0,
-                                         static_cast<int>(count), row);
+    const int row = partition.term_row();
+    return terms.column_address_to_write((at.segment << partition.segment_shift) * row + at.column,
+                                         0, static_cast<int>(count), row);
   }
   template <class Self, class F>
-  SCANREC_DEVICE void for_columns(Self& r, const tile_cutting& cutting, F f) const {
-    for_terms(r, first_byte, cutting.tile_steps() * cutting.term_row(), f);
+  SCANREC_DEVICE void for_columns(Self& r, const tile_partition& partition, F f) const {
+    for_terms(r, first_byte, partition.tile_steps() * partition.term_row(), f);
   }
 };
 
@@ -186,7 +188,8 @@ struct sum_turns {
   device::word* words = nullptr;  // of every tile: how many lanes are done; null: no such sums
 
   /// Waits for the previous lane; clears the sums to which this lane is the first to add.
-  SCANREC_DEVICE void begin(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+  SCANREC_DEVICE void begin(const R& r, const tile_partition& partition,
+                            const tile_place& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     if (device::thread_index() == 0 && at.group > 0) {
       for (;;) {
@@ -197,15 +200,15 @@ struct sum_turns {
       device::fence();
     }
     device::synchronise_block();
-    for_sums(r, cutting, at, true, [](const auto&, const extents&, auto& sum) {
+    for_sums(r, partition, at, true, [](const auto&, const extents&, auto& sum) {
       sum = std::remove_reference_t<decltype(sum)>{};
     });
   }
   /// Writes the sums to which this lane is the last to add; lets the next lane begin.
-  SCANREC_DEVICE void end(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+  SCANREC_DEVICE void end(const R& r, const tile_partition& partition, const tile_place& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     device::synchronise_block();
-    for_sums(r, cutting, at, false, [](const auto& out, const extents& position, auto& sum) {
+    for_sums(r, partition, at, false, [](const auto& out, const extents& position, auto& sum) {
       scanrec::detail::write_sum(out, position, simd::from_element(sum));
       sum = std::remove_reference_t<decltype(sum)>{};
     });
@@ -219,8 +222,8 @@ struct sum_turns {
   // Calls f(output, position, its sum) for the steps of the thread, where its lane is the first of
   // those that share a sum, or the last.
   template <class F>
-  SCANREC_DEVICE static void for_sums(const R& r, const tile_cutting& cutting, const tile_place& at,
-                                      bool first, F f) {
+  SCANREC_DEVICE static void for_sums(const R& r, const tile_partition& partition,
+                                      const tile_place& at, bool first, F f) {
     if constexpr (scanrec::detail::may_sum<R>)
       scanrec::detail::for_writes(r, [&](const auto& out) {
         if (out.action != recurrence::write::sum_site) return;
@@ -228,7 +231,7 @@ struct sum_turns {
                                      std::int64_t count) {
           return stride != 0 || position == (first ? 0 : count - 1);
         };
-        const extents& lanes = cutting.lanes;
+        const extents& lanes = partition.lanes;
         if (!is_edge(out.strides.group, at.g, lanes.group) ||
             !is_edge(out.strides.batch, at.b, lanes.batch) ||
             !is_edge(out.strides.channel, at.c, lanes.channel))

@@ -22,8 +22,8 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_maps.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/maps/element_maps.hpp>
@@ -42,7 +42,7 @@ struct tiles_before {
   using map = typename maps::map;
   using carry = typename maps::carry;
   using lane = typename R::template state_of<simd::lane_t<typename R::value, 1>>;
-  static constexpr int warps = tile_cutting::threads / device::warp_size;
+  static constexpr int warps = tile_partition::threads / device::warp_size;
   /// Positions in shared memory, in bytes.
   struct bytes {
     std::int64_t bits;       // ballots of the warps
@@ -61,12 +61,12 @@ struct tiles_before {
 
   const R& recurrence;
   const operator_copy<R>& copied_operator;
-  const tile_cutting& cutting;
+  const tile_partition& partition;
   device::word* messages;
   bytes shared;
 
   [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_place& at) const {
-    return in_span(at) + 1 == cutting.span_tiles();
+    return in_span(at) + 1 == partition.span_tiles();
   }
   /// Messages of a tile: its map, and the state after it. A tile that ends its span sends the state
   /// at the next boundary instead of the state after it.
@@ -77,7 +77,7 @@ struct tiles_before {
     return ends_span(at) ? boundary_state(at, span_of(at) + 1) : carry_in(at, at.tile);
   }
   SCANREC_DEVICE message<carry> boundary_state(const tile_place& at, int boundary) const {
-    return carry_in(at, cutting.tiles + boundary);
+    return carry_in(at, partition.tiles + boundary);
   }
 
   /// Messages of earlier tiles, loaded by the thread: a state or a map from a boundary, and a map
@@ -90,7 +90,7 @@ struct tiles_before {
   /// loads are issued before any is waited for, because each takes long.
   SCANREC_DEVICE void load(const tile_place& at, received& messages_of_thread) const {
     // Threads without a message of their own load one that another thread needs.
-    if (first_segment_of_warp() >= cutting.span_tiles()) return;
+    if (first_segment_of_warp() >= partition.span_tiles()) return;
     const int boundary = looks(at) ? boundary_of(at) : 0;
     const bool reads_tile = at.there && at.segment < in_span(at);
     const int tile = reads_tile ? at.tile - in_span(at) + at.segment : at.tile;
@@ -110,7 +110,7 @@ struct tiles_before {
     received m = early;
     load(at, m);
     const int boundary = boundary_of(at);
-    const bool farthest = boundary == 0 || at.segment == cutting.span_tiles() - 1;
+    const bool farthest = boundary == 0 || at.segment == partition.span_tiles() - 1;
     const device::shared_array<map> map_of(shared.maps);
     const device::shared_array<carry> state_of(shared.states);
     const int thread = device::thread_index();
@@ -178,33 +178,33 @@ struct tiles_before {
     return span_of(at) - at.segment;
   }
   [[nodiscard]] SCANREC_DEVICE bool looks(const tile_place& at) const {
-    return at.there && boundary_of(at) >= 0 && at.segment < cutting.span_tiles();
+    return at.there && boundary_of(at) >= 0 && at.segment < partition.span_tiles();
   }
   [[nodiscard]] SCANREC_DEVICE int in_span(const tile_place& at) const {
-    return at.tile & (cutting.span_tiles() - 1);
+    return at.tile & (partition.span_tiles() - 1);
   }
   [[nodiscard]] SCANREC_DEVICE int first_segment_of_warp() const {
     const int thread = device::thread_index();
-    return (thread - thread % device::warp_size) >> cutting.width_shift;
+    return (thread - thread % device::warp_size) >> partition.width_shift;
   }
   [[nodiscard]] SCANREC_DEVICE int span_of(const tile_place& at) const {
-    return at.tile >> cutting.span_shift;
+    return at.tile >> partition.span_shift;
   }
   // The array of messages has a record of a map and a state for each tile and for each boundary.
   static constexpr int words_per_channel = words_of<map> + words_of<carry>;
   SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t place) const {
-    return messages + (place * cutting.groups + at.group) * cutting.width * words_per_channel +
+    return messages + (place * partition.groups + at.group) * partition.width * words_per_channel +
            at.column;
   }
   SCANREC_DEVICE message<map> map_in(const tile_place& at, std::int64_t place) const {
-    return {words(at, place), cutting.width};
+    return {words(at, place), partition.width};
   }
   SCANREC_DEVICE message<carry> carry_in(const tile_place& at, std::int64_t place) const {
-    return {words(at, place) + words_of<map> * cutting.width, cutting.width};
+    return {words(at, place) + words_of<map> * partition.width, partition.width};
   }
   // The map of the span before a boundary.
   SCANREC_DEVICE message<map> span_map(const tile_place& at, int boundary) const {
-    return map_in(at, cutting.tiles + boundary);
+    return map_in(at, partition.tiles + boundary);
   }
   // A block receives the state at a boundary or computes it, with the same bits. The compiler may
   // contract the products of a user's operator differently wherever it inlines it, so operators are
@@ -223,15 +223,15 @@ struct tiles_before {
   template <class Algebra>
   SCANREC_DEVICE span_prefix compose_span(const tile_place& at, const Algebra& algebra,
                                           const loaded_message<map>& loaded, bool leads) const {
-    const int before = in_span(at), width = cutting.width;
+    const int before = in_span(at), width = partition.width;
     if (before == 0) return {{}, true};
     const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
     const int warp = thread / device::warp_size;
-    const int warp_segments = device::warp_size >> cutting.width_shift;
+    const int warp_segments = device::warp_size >> partition.width_shift;
     // The second half of the maps of warps. compose_segments uses the first, because tiles with
     // successors have at most 16 columns.
     const device::shared_array<map> of_warps(shared.warp_maps +
-                                             tile_cutting::threads / 2 * sizeof(map));
+                                             tile_partition::threads / 2 * sizeof(map));
     const device::shared_array<std::uint32_t> immoderate(shared.bits +
                                                          warps * sizeof(std::uint32_t));
     if (first_segment_of_warp() < before) {
@@ -255,7 +255,7 @@ struct tiles_before {
       all.moderate = all.moderate && maps::template moderate<lane>(all.composed);
       bits |= immoderate.load(w);
     }
-    all.moderate = all.moderate && (bits & cutting.first_column << at.column) == 0;
+    all.moderate = all.moderate && (bits & partition.first_column << at.column) == 0;
     return all;
   }
 
@@ -265,12 +265,12 @@ struct tiles_before {
     const device::shared_array<map> map_of(shared.maps);
     int nearest = 0;
     for (std::uint32_t bits = 0; bits == 0; nearest += device::warp_size) {
-      bits = states_seen.load(nearest / device::warp_size) & cutting.first_column << at.column;
+      bits = states_seen.load(nearest / device::warp_size) & partition.first_column << at.column;
       if (bits != 0) nearest += device::first_bit(bits) - device::warp_size;
     }
     carry x = device::shared_array<carry>(shared.states).load(nearest);
-    for (int i = nearest - cutting.width; i >= 0; i -= cutting.width) {
-      const int boundary = span_of(at) - (i >> cutting.width_shift);
+    for (int i = nearest - partition.width; i >= 0; i -= partition.width) {
+      const int boundary = span_of(at) - (i >> partition.width_shift);
       x = maps::template moderate_carry<lane>(x) ? advance(boundary == 1, map_of.load(i), x)
                                                  : boundary_state(at, boundary).wait(call_number());
     }

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cuda/chunk_cutting.cuh>
+#include <scanrec/detail/cuda/chunk_partition.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/matrix_unit.cuh>
 #include <scanrec/detail/cuda/precision.cuh>
@@ -77,15 +77,15 @@ class triangle {
   }
   /// The factor of a step, to be set before build().
   SCANREC_DEVICE static scalar factor(int r) { return factors().load(r); }
-  SCANREC_DEVICE static void set_step(int r, const scalar& factor_of_step, bool cut) {
+  SCANREC_DEVICE static void set_step(int r, const scalar& factor_of_step, bool reset) {
     factors().store(r, factor_of_step);
-    starts().store(r, cut ? 1 : 0);
+    starts().store(r, reset ? 1 : 0);
   }
   /// The first step of what a reset has not cut off a step.
   SCANREC_DEVICE static int start_of(int r) { return starts().load(r); }
 
   /// For all threads of the block, which have set all steps. Products are formed in the wide type.
-  SCANREC_DEVICE static void build(bool has_cuts) {
+  SCANREC_DEVICE static void build(bool any_resets) {
     device::synchronise_block();
     const int thread = device::thread_index();
     int start = 0;
@@ -98,7 +98,7 @@ class triangle {
       for (int r = thread + 1; r <= last; ++r)
         tail = simd::mul(tail, simd::to_wide<wide>(factor(r)));
       heads().store(thread, head), tails().store(thread, tail);
-      if (has_cuts)
+      if (any_resets)
         for (start = thread; start > 0 && starts().load(start) == 0;) --start;
     }
     device::synchronise_block();

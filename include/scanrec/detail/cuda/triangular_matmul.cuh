@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cuda/chunk_cutting.cuh>
 #include <scanrec/detail/cuda/chunk_kernels.cuh>
+#include <scanrec/detail/cuda/chunk_partition.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
@@ -57,9 +57,9 @@ namespace detail {
 
 /// Where a call keeps what: maps of chunks, what their scan needs, sums.
 struct chunk_plan {
-  chunk_cutting cutting;
-  bool cuts = false, sums_over_time = false;
-  std::int64_t products = 0, offsets = 0, first_states = 0, chunk_cuts = 0;  // first bytes
+  chunk_partition partition;
+  bool with_resets = false, sums_over_time = false;
+  std::int64_t products = 0, offsets = 0, first_states = 0, chunk_resets = 0;  // first bytes
   std::int64_t scan = 0, scan_bytes = 0;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
@@ -68,31 +68,32 @@ struct chunk_plan {
 
  private:
   chunk_plan(const problem& p, const lane_plan& whole)
-      : cutting(p, whole),
-        cuts(has_resets(p)),
+      : partition(p, whole),
+        with_resets(has_resets(p)),
         sums_over_time(whole.per_lane),
-        sums(p, tiles_of(cutting, sums_over_time)) {
-    if (cutting.chunks == 1) return;
-    const std::int64_t lanes = cutting.lane_count(), maps = lanes * cutting.chunks;
+        sums(p, tiles_of(partition, sums_over_time)) {
+    if (partition.chunks == 1) return;
+    const std::int64_t lanes = partition.lane_count(), maps = lanes * partition.chunks;
     products = sums.reserve(maps * p.carry_bytes);
     offsets = sums.reserve(maps * p.carry_bytes);
     first_states = sums.reserve(lanes * p.carry_bytes);
-    if (cuts) chunk_cuts = sums.reserve(maps);
-    scan_bytes = bytes_of_scan(cutting.chunks, lanes, p.carry_bytes, cuts);
+    if (with_resets) chunk_resets = sums.reserve(maps);
+    scan_bytes = bytes_of_scan(partition.chunks, lanes, p.carry_bytes, with_resets);
     scan = sums.reserve(scan_bytes);
     workspace_bytes = sums.bytes;
   }
 
   // What the scan of the maps of chunks, a call like this one, will ask for.
   static std::int64_t bytes_of_scan(std::int64_t steps, std::int64_t lanes,
-                                    std::int64_t carry_bytes, bool cuts) {
+                                    std::int64_t carry_bytes, bool with_resets) {
     const std::int64_t chunks = (steps + chunk_steps - 1) / chunk_steps;
     if (chunks == 1) return 0;
     const auto whole = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
     return 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
-           (cuts ? whole(lanes * chunks) : 0) + bytes_of_scan(chunks, lanes, carry_bytes, cuts);
+           (with_resets ? whole(lanes * chunks) : 0) +
+           bytes_of_scan(chunks, lanes, carry_bytes, with_resets);
   }
-  static std::int64_t tiles_of(const chunk_cutting& c, bool sums_over_time) {
+  static std::int64_t tiles_of(const chunk_partition& c, bool sums_over_time) {
     if (!sums_over_time) return 1;
     if (c.in_time()) return c.panels() * c.columns * chunk_blocks;
     return c.chunks * (c.sums_by_step ? chunk_steps : chunk_blocks);
@@ -121,28 +122,28 @@ void run_planned(const triangular_matmul<Precision>& on, const detail::chunk_pla
   plan.sums.bind(r, memory);
   using wide = wide_t<value>;
   const auto at = [&](std::int64_t byte) { return reinterpret_cast<wide*>(memory + byte); };
-  const auto& cutting = plan.cutting;
+  const auto& partition = plan.partition;
   detail::chunk_maps<wide> chunks;
-  const std::int64_t blocks = cutting.lanes.threads * cutting.panels();
-  if (cutting.chunks > 1) {
+  const std::int64_t blocks = partition.lanes.threads * partition.panels();
+  if (partition.chunks > 1) {
     chunks = {at(plan.products), at(plan.offsets),
-              plan.cuts ? reinterpret_cast<bool*>(memory + plan.chunk_cuts) : nullptr,
+              plan.with_resets ? reinterpret_cast<bool*>(memory + plan.chunk_resets) : nullptr,
               at(plan.first_states)};
     using reduce = detail::reduce_chunks<R>;
-    detail::launch(reduce{{cutting, chunks}, r}, blocks, on.stream, reduce::shared_bytes);
+    detail::launch(reduce{{partition, chunks}, r}, blocks, on.stream, reduce::shared_bytes);
     // The states behind chunks, in the place of their offsets: a recurrence over the chunks.
-    const extents shape{.batch = 1, .time = cutting.chunks, .channel = cutting.lane_count()};
+    const extents shape{.batch = 1, .time = partition.chunks, .channel = partition.lane_count()};
     const sequence_view<wide> offsets(chunks.offsets, shape);
     const triangular_matmul<> scan{.stream = on.stream,
                                    .workspace = {memory + plan.scan, plan.scan_bytes}};
     scan_options<wide> options{.initial_state = state_view<const wide>(chunks.first_states, shape)};
-    if (chunks.cuts) options.resets = sequence_view<const bool>(chunks.cuts, shape);
+    if (chunks.resets) options.resets = sequence_view<const bool>(chunks.resets, shape);
     scanrec::detail::make_linear_scan(
         p.call, sequence_view<const wide>(chunks.products, shape), offsets, offsets, options,
         [&](const auto& of_chunks, const problem& few) { run_recurrence(scan, of_chunks, few); });
   }
   using apply = detail::apply_chunks<R, Precision>;
-  detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,
+  detail::launch(apply{{partition, chunks}, r, plan.sums_over_time}, blocks, on.stream,
                  apply::shared_bytes);
   detail::add_all_lanes(r, plan.sums, on.stream);
   detail::zero_used(on.workspace, 0, plan.workspace_bytes, on.stream);

@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_partition.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 
@@ -34,7 +34,7 @@ class whole_rows {
 
   whole_rows() = default;
   /// On the host, for a recurrence whose arrays are plain; `room` in bytes of shared memory.
-  whole_rows(const R& r, const tile_cutting& cutting, std::int64_t room) {
+  whole_rows(const R& r, const tile_partition& partition, std::int64_t room) {
     int rising = 0, falling = 0, others = 0;
     bool in_elements = true;  // whether all elements can be copied one by one
     std::int64_t needed = edge_bytes;
@@ -58,23 +58,23 @@ class whole_rows {
     output_byte = needed;
     scanrec::detail::for_writes(r, count);
     falls = falling > 0;
-    if (cutting.width == 1 && cutting.segment_steps == SegmentSteps && others == 0 &&
+    if (partition.width == 1 && partition.segment_steps == SegmentSteps && others == 0 &&
         (rising == 0 || falling == 0) && (in_pieces || in_elements) && needed <= room)
       bytes = needed;
   }
 
   /// Whether a tile uses rows. All tiles do, except an incomplete last one.
-  SCANREC_DEVICE bool have(const tile_cutting& cutting, std::int64_t tile) const {
-    return bytes != 0 && (tile + 1) << cutting.tile_shift <= cutting.steps;
+  SCANREC_DEVICE bool have(const tile_partition& partition, std::int64_t tile) const {
+    return bytes != 0 && (tile + 1) << partition.tile_shift <= partition.steps;
   }
 
   /// Begins to copy the inputs of a tile to the rows, which begin at a byte of shared memory. All
   /// threads of the block call it. `row` points at the tile's group and batch row.
-  SCANREC_DEVICE void begin_load(const R& row, const tile_cutting& cutting, const tile_place& at,
-                                 std::int64_t first_byte) const {
+  SCANREC_DEVICE void begin_load(const R& row, const tile_partition& partition,
+                                 const tile_place& at, std::int64_t first_byte) const {
     const auto load = [&](const auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
-      const S* const from = corner_of(field, cutting, at);
+      const S* const from = corner_of(field, partition, at);
       const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
         if constexpr (device::copied_ahead<Unit>) {  // or units are pieces
           const device::shared_array<Unit> slots(rows.byte);
@@ -85,7 +85,7 @@ class whole_rows {
       };
       in_pieces ? copy(piece()) : copy(S());
       if constexpr (entry.neighbour != 0)
-        load_neighbour<entry.neighbour>(field, edge_of<S>(first_byte, rows), cutting, at);
+        load_neighbour<entry.neighbour>(field, edge_of<S>(first_byte, rows), partition, at);
     };
     for_rows<true>(row, first_byte, load);
   }
@@ -142,12 +142,12 @@ class whole_rows {
     for_rows<false>(here, first_byte, store);
   }
   /// Copies the results to memory; for all threads of the block, after a barrier.
-  SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
+  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_place& at,
                             std::int64_t first_byte) const {
     for_rows<false>(row, first_byte,
                     [&](const auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
                       using S = stored<decltype(field)>;
-                      S* const to = corner_of(field, cutting, at);
+                      S* const to = corner_of(field, partition, at);
                       const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
                         const device::shared_array<Unit> slots(rows.byte);
                         for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
@@ -161,7 +161,7 @@ class whole_rows {
  private:
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
-  static constexpr int threads = tile_cutting::threads;
+  static constexpr int threads = tile_partition::threads;
   // resets have no rows. Neither do elements whose size does not divide a piece.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
@@ -256,19 +256,19 @@ class whole_rows {
 
   // The element of a tile with the lowest address.
   template <class Field>
-  SCANREC_DEVICE auto* corner_of(const Field& field, const tile_cutting& cutting,
+  SCANREC_DEVICE auto* corner_of(const Field& field, const tile_partition& partition,
                                  const tile_place& at) const {
-    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift;
+    const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift;
     auto* const channel = field.data + at.c * field.strides.channel;
     return falls ? channel - (first + threads * SegmentSteps - 1) : channel + first;
   }
   // Loads the step before or after the tile, if it exists.
   template <int Beside, class Field, class S>
   SCANREC_DEVICE static void load_neighbour(const Field& field, const device::shared_array<S>& edge,
-                                            const tile_cutting& cutting, const tile_place& at) {
-    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift;
+                                            const tile_partition& partition, const tile_place& at) {
+    const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift;
     const std::int64_t t = Beside < 0 ? first - 1 : first + threads * SegmentSteps;
-    if (device::thread_index() != 0 || t < 0 || t >= cutting.steps) return;
+    if (device::thread_index() != 0 || t < 0 || t >= partition.steps) return;
     const S* const from = field.data + t * field.strides.time + at.c * field.strides.channel;
     if constexpr (device::copied_ahead<S>)
       device::copy_ahead(edge, 0, from);

@@ -27,7 +27,7 @@ SCANREC_INLINE auto every_other(affine<Lane> m) {
 template <int Odd, class Map>
 SCANREC_INLINE auto every_other(const segmented<Map>& m) {
   auto map = every_other<Odd>(m.map);
-  return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.cut)};
+  return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.reset)};
 }
 
 /// The states before and after every step, and the last one in the wide type.

@@ -14,7 +14,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Calls f with every real part of a lane or a map: those of a state, of its factor, of its cut.
+/// Calls f with every real part of a lane or a map: those of a state, of its factor, of its reset.
 template <class L, class F>
 SCANREC_INLINE void for_parts(L& x, F f) {
   if constexpr (simd::is_complex_lanes<L>)
@@ -28,7 +28,7 @@ SCANREC_INLINE void for_parts(affine<Lane>& m, F f) {
 }
 template <class Map, class F>
 SCANREC_INLINE void for_parts(segmented<Map>& m, F f) {
-  for_parts(m.map, f), f(m.cut);
+  for_parts(m.map, f), f(m.reset);
 }
 
 /// What is composed and what it acts on, by type: affine maps and their states.
@@ -50,11 +50,11 @@ struct map_planes {
   using real = simd::real_lane_t<simd::lane_t<T, 1>>;
   real* data = nullptr;
   std::int64_t plane = 0;    // elements from one plane to the next
-  bool cuts = false;         // whether there is a plane of cuts
+  bool with_resets = false;  // whether there is a plane of cuts
   bool states_only = false;  // leave out factors when maps are stored
 
-  static map_planes over(std::byte* memory, std::int64_t elements, bool with_cuts) {
-    return {reinterpret_cast<real*>(memory), elements, with_cuts, false};
+  static map_planes over(std::byte* memory, std::int64_t elements, bool with_resets) {
+    return {reinterpret_cast<real*>(memory), elements, with_resets, false};
   }
 
   /// The maps, or states, of the elements from i on, one per lane.
@@ -82,44 +82,44 @@ struct map_planes {
       p += plane;
     });
   }
-  /// The reset of a cut, where there are any: 0 or 1.
-  SCANREC_INLINE real cut(std::int64_t i) const {
+  /// The reset of a reset, where there are any: 0 or 1.
+  SCANREC_INLINE real reset(std::int64_t i) const {
     return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }
   /// The map that forgets what was before and gives x, in place of a first step.
   template <class Map, class L>
   SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
-    if (cuts)
+    if (with_resets)
       store(i, segmented<Map>{Map::constant(x), simd::constant<typename segmented<Map>::mask>(1)});
     else
       store(i, Map::constant(x));
   }
-  /// The map of a step that was read, with its cut if there is a plane of cuts.
+  /// The map of a step that was read, with its reset if there is a plane of cuts.
   template <class Map, class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     if (states_only)
       store(i, m.u);
-    else if (cuts)
-      store(i, segmented<Map>{m, read.cut});
+    else if (with_resets)
+      store(i, segmented<Map>{m, read.reset});
     else
       store(i, m);
   }
   /// The same elements, counted from the i-th on.
-  map_planes from(std::int64_t i) const { return {data + i, plane, cuts, states_only}; }
+  map_planes from(std::int64_t i) const { return {data + i, plane, with_resets, states_only}; }
 };
 
 /// A stretch of maps that are not made of real lanes; a state in the place of a map is its u, or,
 /// where maps and states are the same, all of it. Cuts stand in an array of their own.
 template <class Map, class State>
 struct map_array {
-  using mark = simd::real_lane_t<State>;
+  using flag = simd::real_lane_t<State>;
   Map* data = nullptr;
-  mark* marks = nullptr;
-  bool cuts = false;
+  flag* flags = nullptr;
+  bool with_resets = false;
 
-  static map_array over(std::byte* memory, std::int64_t elements, bool with_cuts) {
+  static map_array over(std::byte* memory, std::int64_t elements, bool with_resets) {
     Map* const maps = reinterpret_cast<Map*>(memory);
-    return {maps, reinterpret_cast<mark*>(maps + elements), with_cuts};
+    return {maps, reinterpret_cast<flag*>(maps + elements), with_resets};
   }
   template <class L>
   SCANREC_INLINE L load(std::int64_t i) const {
@@ -128,13 +128,13 @@ struct map_array {
     else if constexpr (std::is_same_v<L, State>)
       return data[i].u;
     else
-      return {data[i], marks[i]};
+      return {data[i], flags[i]};
   }
   SCANREC_INLINE void store(std::int64_t i, const Map& m) const { data[i] = m; }
   template <class Segmented>
   SCANREC_INLINE void store(std::int64_t i, const Segmented& m) const
       requires(std::is_same_v<Segmented, segmented<Map>>) {
-    data[i] = m.map, marks[i] = m.cut;
+    data[i] = m.map, flags[i] = m.reset;
   }
   SCANREC_INLINE void store(std::int64_t i, const State& x) const
       requires(!std::is_same_v<Map, State>) {
@@ -146,16 +146,16 @@ struct map_array {
       data[i] = x;
     } else {
       data[i] = Map::constant(x);
-      if (cuts) marks[i] = simd::constant<mark>(1);
+      if (with_resets) flags[i] = simd::constant<flag>(1);
     }
   }
   template <class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     data[i] = m;
     if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have a member like that
-      if (cuts) marks[i] = read.cut;
+      if (with_resets) flags[i] = read.reset;
   }
-  map_array from(std::int64_t i) const { return {data + i, marks + i, cuts}; }
+  map_array from(std::int64_t i) const { return {data + i, flags + i, with_resets}; }
 };
 
 template <class R, bool OneByOne = R::one_by_one>
@@ -189,9 +189,9 @@ SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
     return true;
 }
 template <class R>
-SCANREC_INLINE bool has_cuts(const R& r) {
-  if constexpr (requires { r.cuts; })
-    return r.cuts.present();
+SCANREC_INLINE bool any_resets(const R& r) {
+  if constexpr (requires { r.with_resets; })
+    return r.with_resets.present();
   else
     return false;
 }

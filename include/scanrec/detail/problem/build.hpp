@@ -117,7 +117,7 @@ class problem_builder {
   }
   /// `call` is the direction of the forward call, for its adjoint, too; `adjoint` is true for scans
   /// that run against it.
-  recurrence::reset_field cuts(int index, direction call, bool adjoint) const {
+  recurrence::reset_field resets(int index, direction call, bool adjoint) const {
     return recurrence::resets_of(input<bool>(index), call, adjoint, steps(),
                                  problem_.arrays[index].one_step_more);
   }
@@ -182,7 +182,7 @@ void problem_builder::prepare(direction order, const std::array<in_place_pair, N
   merge_axes(problem_);
   static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
   for (const array_use& array : problem_)
-    if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes_of<R>();
+    if (array.one_channel_will_do && array.data) problem_.map_bytes += reset_bytes_of<R>();
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -169,14 +169,14 @@ void require_arrays(const problem_builder& c, int first) {
   for (int i = 0; i < static_cast<int>(Cell::names.size()); ++i) c.require(first + i, "an array");
 }
 template <class R>
-void take_arrays(R& r, const problem_builder& c, int first, int zoneout, int cut, direction order,
+void take_arrays(R& r, const problem_builder& c, int first, int zoneout, int reset, direction order,
                  bool adjoint) {
   for (std::size_t i = 0; i < R::pre_arrays; ++i) {
     r.pre[i] = c.input<typename std::remove_cvref_t<decltype(r.pre[i])>::stored>(
         first + static_cast<int>(i));
   }
   r.zoneout = c.input<bool>(zoneout);
-  r.cuts = c.cuts(cut, order, adjoint);
+  r.resets = c.resets(reset, order, adjoint);
 }
 
 /// Asserts the requirements of a cell and names a missing member. cells/cell.hpp describes them.
@@ -223,7 +223,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   problem_builder c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int zoned = c.add_factor("zoneout", options.zoneout);
   // A recurrence that puts nothing out has no such field either: both list the same outputs.
   int h = 0;
@@ -246,7 +246,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   c.template prepare<R>(options.order, gated_scan_aliases);
   R r;
   r.cell = computed_cell<Cell, pre_t>::of(cell);
-  take_arrays(r, c, pre, zoned, cut, options.order, false);
+  take_arrays(r, c, pre, zoned, reset, options.order, false);
   r.initial_state = c.start<value>(x0);
   if constexpr (R::puts_out) r.output = c.output<stored_or<Output, value>>(h);
   if constexpr (policy::stores)
@@ -287,7 +287,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   }
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int gT = c.add("final_grad", options.final_grad, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int zoned = c.add_factor("zoneout", options.zoneout);
   const int dpre = add_arrays<Cell>(c, gradients.arrays, &array_name::gradient, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
@@ -305,7 +305,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   c.template prepare<R>(opposite(options.order), may_alias, gradients.update);
   R r;
   r.cell = computed_cell<Cell, pre_t>::of(cell);
-  take_arrays(r, c, pre, zoned, cut, options.order, true);
+  take_arrays(r, c, pre, zoned, reset, options.order, true);
   r.output_grad = c.input<output_grad_t>(gh);
   if constexpr (policy::stores)
     r.state = c.input<state_t>(x);

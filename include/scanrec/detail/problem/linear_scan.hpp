@@ -116,7 +116,7 @@ decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input&
   const int a = c.add_factor("gate", gate);
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int x = c.add("state", state, access::write);
   const int xT = c.add("final_state", options.final_state, access::write);
   c.require(a, "an array");
@@ -128,7 +128,7 @@ decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input&
   R r;
   r.gate = c.input<gate_t>(a);
   r.input = c.input<input_t>(u);
-  r.cuts = c.cuts(cut, options.order, false);
+  r.resets = c.resets(reset, options.order, false);
   r.initial_state = c.start<value>(x0);
   r.state = c.output<state_t>(x);
   r.final_state = c.end<value>(xT);
@@ -153,7 +153,7 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
   const int gx = c.add("state_grad", state_grad, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int gT = c.add("final_grad", options.final_grad, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int da = c.add("gate_grad", gradients.gate_grad, access::accumulate);
   const int du = c.add("input_grad", gradients.input_grad, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
@@ -170,7 +170,7 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
   r.gate = c.input<gate_t>(a);
   if (!gradients.gate_grad.absent()) r.state = c.input<state_t>(x);
   r.state_grad = c.input<grad_t>(gx);
-  r.cuts = c.cuts(cut, options.order, true);
+  r.resets = c.resets(reset, options.order, true);
   r.initial_state = c.start<value>(x0);
   r.final_grad = c.start<value>(gT);
   r.gate_grad = c.output<gate_grad_t>(da);
@@ -203,7 +203,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   const int tu = c.add("input_tangent", input_tangent, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int tx0 = c.add("initial_tangent", options.initial_tangent, access::read);
-  const int cut = c.add_resets(options.resets);
+  const int reset = c.add_resets(options.resets);
   const int tx = c.add("state_tangent", state_tangent, access::write);
   const int txT = c.add("final_tangent", options.final_tangent, access::write);
   c.require(a, "an array");
@@ -221,7 +221,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   r.gate_tangent = c.input<gate_tangent_t>(ta);
   if (r.gate_tangent.present()) r.state = c.input<state_t>(x);  // else nobody reads it
   r.input_tangent = c.input<input_tangent_t>(tu);
-  r.cuts = c.cuts(cut, options.order, false);
+  r.resets = c.resets(reset, options.order, false);
   r.initial_state = c.start<value>(x0);
   r.initial_tangent = c.start<value>(tx0);
   r.state_tangent = c.output<state_tangent_t>(tx);

@@ -118,7 +118,7 @@ class selective_call : call_arrays<V, Rows> {
              "one of every channel");
     return mixing(name, of);
   }
-  recurrence::reset_field cuts(const sequence_view<const bool>& resets) {
+  recurrence::reset_field resets(const sequence_view<const bool>& resets) {
     if (resets.absent()) return {};
     extents wanted = shape_;
     if (resets.shape.channel == 1) wanted.channel = 1;
@@ -185,7 +185,7 @@ selective_problem<V, Rows> make_selective_scan(const selective_arrays<V>& arrays
   selective_problem<V, Rows> p;
   take_selective_arrays(c, arrays, p);
   p.initial = c.state("initial_state", options.initial_state);
-  p.cuts = c.cuts(options.resets);
+  p.resets = c.resets(options.resets);
   p.out = c.rows("out", out);
   p.final_state = c.state("final_state", options.final_state);
   p.checkpoints = c.checkpoints(options.checkpoints);
@@ -205,7 +205,7 @@ selective_vjp_problem<V, Rows> make_selective_scan_vjp(
   p.out_grad = c.rows("out_grad", out_grad);
   p.initial = c.state("initial_state", options.initial_state);
   p.final_grad = c.state("final_grad", options.final_grad);
-  p.cuts = c.cuts(options.resets);
+  p.resets = c.resets(options.resets);
   p.checkpoints = c.checkpoints(options.checkpoints);
   p.u_grad = c.rows("u_grad", gradients.u), p.delta_grad = c.rows("delta_grad", gradients.delta);
   p.a_grad = c.per_channel("a_grad", gradients.a, arrays.a.shape.group);

@@ -37,21 +37,21 @@ struct affine_steps : affine_maps<Value> {
   struct step {
     factor_t<Lane> gate;
     Lane input;
-    simd::real_lane_t<Lane> cut;
+    simd::real_lane_t<Lane> reset;
   };
   /// Running sums of outputs: none.
   template <class Lane>
   struct sums {};
 
-  reset_field cuts;
+  reset_field resets;
 
   /// The map of the step. A reset has a factor of 0, which is exact for finite states; backends do
   /// not use maps of others.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     affine<Lane> m{read.gate, read.input};
-    if (at.rarely(cuts.present()))
-      m.a = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a);
+    if (at.rarely(resets.present()))
+      m.a = simd::select(read.reset, simd::constant<factor_t<Lane>>(0), m.a);
     return m;
   }
   /// The state after the step.
@@ -59,13 +59,13 @@ struct affine_steps : affine_maps<Value> {
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane linked = simd::fma(read.gate, before, read.input);
-    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
+    return at.rarely(resets.present()) ? simd::select(read.reset, read.input, linked) : linked;
   }
-  /// Whether the lanes of a pack along time compose: no cut among them. Recurrences that
+  /// Whether the lanes of a pack along time compose: no reset among them. Recurrences that
   /// read a neighbour have their own.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
+    return !at.rarely(resets.present()) || !resets.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}

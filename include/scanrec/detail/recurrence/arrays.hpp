@@ -211,16 +211,16 @@ SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
 /// Whether all steps of a row are known to have the same factor.
 template <class R>
 SCANREC_INLINE bool is_steady(const R& r) {
-  if constexpr (requires { r.gate.strides, r.cuts.present(); })
-    return r.gate.strides.time == 0 && !r.cuts.present();
+  if constexpr (requires { r.gate.strides, r.resets.present(); })
+    return r.gate.strides.time == 0 && !r.resets.present();
   else
     return false;
 }
 /// Whether all channels of a row are known to have the same factors.
 template <class R>
 SCANREC_INLINE bool shares_factors(const R& r) {
-  if constexpr (requires { r.gate.strides, r.cuts.present(); })
-    return r.gate.strides.channel == 0 && !r.cuts.present();
+  if constexpr (requires { r.gate.strides, r.resets.present(); })
+    return r.gate.strides.channel == 0 && !r.resets.present();
   else
     return false;
 }

@@ -11,7 +11,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class Gate, class Input, class State>
 struct forward : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
-  using base::cuts;
+  using base::resets;
   using typename base::value;
   /// Whether a step uses its gate and its input as loaded, without activating them.
   static constexpr bool is_linear = true;
@@ -29,7 +29,7 @@ struct forward : affine_steps<compute_t<State>> {
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
-    if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
+    if (at.rarely(resets.present())) read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   /// The stored values of a step. GPUs keep these of the steps ahead, since a conversion would wait
@@ -38,17 +38,17 @@ struct forward : affine_steps<compute_t<State>> {
   struct raw {
     Gate gate;
     Input input;
-    simd::real_lane_t<Lane> cut;
+    simd::real_lane_t<Lane> reset;
   };
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
     using mask = simd::real_lane_t<Lane>;
     return {gate.stored_at(at), input.stored_at(at),
-            at.rarely(cuts.present()) ? cuts.template load<mask>(at) : simd::constant<mask>(0)};
+            at.rarely(resets.present()) ? resets.template load<mask>(at) : simd::constant<mask>(0)};
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
-    return {simd::from_element(read.gate), simd::from_element(read.input), read.cut};
+    return {simd::from_element(read.gate), simd::from_element(read.input), read.reset};
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
@@ -65,7 +65,7 @@ struct forward : affine_steps<compute_t<State>> {
   }
 
   using arrays = array_list<reads<&forward::gate>, reads<&forward::input>,
-                            reads_reset_mask<&base::cuts>, writes<&forward::state>,
+                            reads_reset_mask<&base::resets>, writes<&forward::state>,
                             starts_from<&forward::initial_state>, ends_in<&forward::final_state>>;
 };
 

@@ -29,13 +29,13 @@ struct gated : affine_maps<compute_t<Pre>> {
   cell_type cell;
   std::array<input_field<Pre>, pre_arrays> pre;
   input_field<bool> zoneout;
-  reset_field cuts;
+  reset_field resets;
 
   /// The values that one step reads.
   template <class Lane>
   struct step {
     typename cell_type::template step<Lane> of_cell;
-    Lane cut, zoned_out;
+    Lane reset, zoned_out;
   };
 
   template <class Lane, lane_axis Axis, assume Assume>
@@ -51,26 +51,26 @@ struct gated : affine_maps<compute_t<Pre>> {
   template <class Lane>
   struct raw {
     std::array<Pre, pre_arrays> pre;
-    Lane cut, zoned_out;
+    Lane reset, zoned_out;
   };
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_raw_cell(place<Axis, Assume> at, raw<Lane>& to) const {
     for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].stored_at(at);
-    to.cut = to.zoned_out = simd::constant<Lane>(0);
+    to.reset = to.zoned_out = simd::constant<Lane>(0);
     load_reset_mask(at, to);
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> cell_of(const raw<Lane>& read) const {
     return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
-      return step<Lane>{cell.load(simd::from_element(read.pre[I])...), read.cut, read.zoned_out};
+      return step<Lane>{cell.load(simd::from_element(read.pre[I])...), read.reset, read.zoned_out};
     }
     (std::make_index_sequence<pre_arrays>{});
   }
   /// Loads the masks into a step or its stored values.
   template <class Read, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_reset_mask(place<Axis, Assume> at, Read& read) const {
-    using Lane = decltype(read.cut);
-    if (at.rarely(cuts.present())) read.cut = cuts.template load<Lane>(at);
+    using Lane = decltype(read.reset);
+    if (at.rarely(resets.present())) read.reset = resets.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
   }
   /// The step without its reset. A lane that is zoned out keeps its state.
@@ -85,19 +85,19 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     return m;
   }
-  /// Sets the factor of a map to 0 where the step is cut.
+  /// Sets the factor of a map to 0 where the step is reset.
   template <class Map, class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void cut_factor(place<Axis, Assume> at, const step<Lane>& read,
-                                            Map& m) const {
+  SCANREC_HD SCANREC_INLINE void reset_factor(place<Axis, Assume> at, const step<Lane>& read,
+                                              Map& m) const {
     const Lane zero = simd::constant<Lane>(0);
-    m.a = unless_cut(at, read, m.a, zero);
-    if constexpr (requires { m.rest; }) m.rest = unless_cut(at, read, m.rest, zero);
+    m.a = unless_reset(at, read, m.a, zero);
+    if constexpr (requires { m.rest; }) m.rest = unless_reset(at, read, m.rest, zero);
   }
-  /// x, or what there is instead where the step is cut.
+  /// x, or what there is instead where the step is reset.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane unless_cut(place<Axis, Assume> at, const step<Lane>& read, Lane x,
-                                            Lane instead) const {
-    if (at.rarely(cuts.present())) x = simd::select(read.cut, instead, x);
+  SCANREC_HD SCANREC_INLINE Lane unless_reset(place<Axis, Assume> at, const step<Lane>& read,
+                                              Lane x, Lane instead) const {
+    if (at.rarely(resets.present())) x = simd::select(read.reset, instead, x);
     return x;
   }
   template <class Lane, class Place>
@@ -180,16 +180,16 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
     return this->cell_of(read);
   }
-  /// Whether the lanes of a pack along time compose: no cut among them.
+  /// Whether the lanes of a pack along time compose: no reset among them.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return !at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at);
+    return !at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at);
   }
   /// The map of the step; a reset has a factor of 0.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
     auto m = this->linked(at, read);
-    this->cut_factor(at, read, m);
+    this->reset_factor(at, read, m);
     return m;
   }
   /// The state after the step.
@@ -197,7 +197,7 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     auto m = this->linked(at, read);
-    return this->unless_cut(at, read, m.act(before), m.u);
+    return this->unless_reset(at, read, m.act(before), m.u);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read,
@@ -223,7 +223,7 @@ struct gated_forward : gated<Cell, Pre> {
   }
 
   using arrays =
-      array_list<reads<&base::pre>, reads<&base::zoneout>, reads_reset_mask<&base::cuts>,
+      array_list<reads<&base::pre>, reads<&base::zoneout>, reads_reset_mask<&base::resets>,
                  only_if<puts_out, writes<&gated_forward::output>>,
                  only_if<keeps_states, writes<&gated_forward::kept>>,
                  only_if<keeps_if_asked, writes_if_given<&gated_forward::kept>>,

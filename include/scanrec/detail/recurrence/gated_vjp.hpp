@@ -27,7 +27,7 @@ struct gated_vjp : gated<Cell, Pre> {
   template <class Lane>
   struct step : base::template step<Lane> {
     Lane output_grad;
-    Lane previous;  // state[t-1]; 0 where the link to it is cut
+    Lane previous;  // state[t-1]; 0 where the link to it is reset
   };
   template <class Lane>
   struct raw : base::template raw<Lane> {
@@ -54,7 +54,7 @@ struct gated_vjp : gated<Cell, Pre> {
                     output_grad.template load_or_zero<Lane>(at),
                     zero};
     this->load_reset_mask(at, read);
-    read.previous = this->unless_cut(at, read, load_before<Lane>(at), zero);
+    read.previous = this->unless_reset(at, read, load_before<Lane>(at), zero);
     return read;
   }
   // In scan order the step before in time is the step after; the last one has the initial state.
@@ -76,27 +76,27 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
     Lane before = simd::from_element(read.previous);
     return {this->cell_of(read), simd::from_element(read.output_grad),
-            simd::select(read.cut, simd::constant<Lane>(0), before)};
+            simd::select(read.reset, simd::constant<Lane>(0), before)};
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time + Lanes < steps) &&
-           (!at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at));
+           (!at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
     const Lane zero = simd::constant<Lane>(0);
     auto m = this->linked(at, read);
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
-    m.u = this->unless_cut(at, read, m.times(g), zero);
-    this->cut_factor(at, read, m);
+    m.u = this->unless_reset(at, read, m.times(g), zero);
+    this->reset_factor(at, read, m);
     return m;
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
-    return this->unless_cut(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
+    return this->unless_reset(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
@@ -104,7 +104,7 @@ struct gated_vjp : gated<Cell, Pre> {
     auto m = this->linked(at, read);
     const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
                                   read.output_grad, read.previous,
-                                  this->unless_cut(at, read, m.act(read.previous), m.u)};
+                                  this->unless_reset(at, read, m.act(read.previous), m.u)};
     auto gradients = this->cell.gradients(read.of_cell, d);
     if (at.rarely(this->zoneout.present()))
       // Nothing but the output gate had a part in this step.
@@ -142,7 +142,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
   using arrays = array_list<reads<&base::pre>, reads_next<&gated_vjp::state>,
                             reads_if_given<&gated_vjp::output_grad>, reads<&base::zoneout>,
-                            reads_reset_mask<&base::cuts>, writes<&gated_vjp::pre_grad>,
+                            reads_reset_mask<&base::resets>, writes<&gated_vjp::pre_grad>,
                             starts_from<&gated_vjp::initial_state>,
                             starts_from<&gated_vjp::final_grad>, ends_in<&gated_vjp::initial_grad>>;
 };
@@ -170,17 +170,17 @@ struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
       field.strides.time = -field.strides.time;
     };
     for (auto& field : r.pre) turn(field);
-    turn(r.zoneout), turn(r.cuts.reset_mask);
-    r.cuts.shift = -r.cuts.shift;
-    if (r.cuts.step_without_reset >= 0)
-      r.cuts.step_without_reset = steps - 1 - r.cuts.step_without_reset;
+    turn(r.zoneout), turn(r.resets.reset_mask);
+    r.resets.shift = -r.resets.shift;
+    if (r.resets.step_without_reset >= 0)
+      r.resets.step_without_reset = steps - 1 - r.resets.step_without_reset;
     return r;
   }
 
   using arrays =
       array_list<reads<&base::pre>, reads_next<&restored::state>,
                  reads_if_given<&restored::output_grad>, reads<&base::zoneout>,
-                 reads_reset_mask<&base::cuts>, writes<&restored::pre_grad>,
+                 reads_reset_mask<&base::resets>, writes<&restored::pre_grad>,
                  starts_from<&restored::initial_state>, starts_from<&restored::final_grad>,
                  starts_from<&gated_vjp_anew::checkpoints>, ends_in<&restored::initial_grad>>;
 };

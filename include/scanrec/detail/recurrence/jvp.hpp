@@ -12,7 +12,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
 struct jvp : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
-  using base::cuts;
+  using base::resets;
   using typename base::value;
   /// Whether a step uses its gate and its input as loaded, without activating them.
   static constexpr bool is_linear = true;
@@ -39,9 +39,9 @@ struct jvp : affine_steps<compute_t<State>> {
       Lane before = load_shifted<-1, Lane>(state, initial_state, at, at.time == 0);
       linked = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, linked);
     }
-    if (at.rarely(cuts.present())) {
-      read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
-      linked = simd::select(read.cut, read.input, linked);
+    if (at.rarely(resets.present())) {
+      read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
+      linked = simd::select(read.reset, read.input, linked);
     }
     read.input = linked;
     return read;
@@ -49,7 +49,7 @@ struct jvp : affine_steps<compute_t<State>> {
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time > 0) &&
-           (!at.rarely(cuts.present()) || !cuts.template any<Lanes>(at));
+           (!at.rarely(resets.present()) || !resets.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
@@ -67,7 +67,7 @@ struct jvp : affine_steps<compute_t<State>> {
 
   using arrays = array_list<reads<&jvp::gate>, reads_previous_if_given<&jvp::state>,
                             reads_if_given<&jvp::gate_tangent>, reads_if_given<&jvp::input_tangent>,
-                            reads_reset_mask<&base::cuts>, writes<&jvp::state_tangent>,
+                            reads_reset_mask<&base::resets>, writes<&jvp::state_tangent>,
                             starts_from<&jvp::initial_state>, starts_from<&jvp::initial_tangent>,
                             ends_in<&jvp::final_tangent>>;
 };

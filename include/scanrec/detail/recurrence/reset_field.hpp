@@ -24,7 +24,7 @@ struct reset_field {
   bool before_first() const { return shift < 0 && step_without_reset < 0; }
   bool after_last() const { return shift > 0 && step_without_reset < 0; }
 
-  /// Whether a channel is cut from the step before, of fields that point at the first element.
+  /// Whether a channel is reset from the step before, of fields that point at the first element.
   SCANREC_HD SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
                                     std::int64_t channel) const {
     const scanrec::strides& by = reset_mask.strides;
@@ -32,13 +32,13 @@ struct reset_field {
            reset_mask.data[batch * by.batch + (time + shift) * by.time + channel * by.channel];
   }
 
-  /// 1 in the lanes that are cut, 0 in the others.
+  /// 1 in the lanes that are reset, 0 in the others.
   template <class Mask, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
     if (at.time == step_without_reset) return simd::constant<Mask>(0);
     return reset_mask.template load_neighbour<Mask>(at, shift);
   }
-  /// Whether any of `lanes` steps from a place on is cut, or has no neighbour to look at.
+  /// Whether any of `lanes` steps from a place on is reset, or has no neighbour to look at.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
     if (at.time <= step_without_reset && step_without_reset < at.time + Lanes) return true;

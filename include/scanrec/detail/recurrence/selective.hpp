@@ -30,7 +30,7 @@ struct selective_problem {
   value_array<V> a, initial, final_state, checkpoints;
   value_array<real> skip, bias, intervals;  // those of intervals: batch and time
   mixing_array<V, Rows> b, c;
-  recurrence::reset_field cuts;
+  recurrence::reset_field resets;
 
   SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
 };

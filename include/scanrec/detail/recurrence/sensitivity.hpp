@@ -14,7 +14,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class Gate, class Input, class State>
 struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   using base = affine_steps<vec<compute_t<State>, 2>>;
-  using base::cuts;
+  using base::resets;
   /// Whether a step uses its gate and its input as loaded, without activating them.
   static constexpr bool is_linear = true;
   using number = compute_t<State>;
@@ -36,7 +36,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     step<Lane> read{{{{a, zero}, {simd::constant<scalar>(1), a}}},
                     {{input.template load<scalar>(at), zero}},
                     simd::constant<simd::real_lane_t<Lane>>(0)};
-    if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
+    if (at.rarely(resets.present())) read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   template <class Lane, lane_axis Axis, assume Assume>
@@ -56,7 +56,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   }
 
   using arrays = array_list<
-      reads<&sensitivity::gate>, reads<&sensitivity::input>, reads_reset_mask<&base::cuts>,
+      reads<&sensitivity::gate>, reads<&sensitivity::input>, reads_reset_mask<&base::resets>,
       writes<&sensitivity::state>, writes<&sensitivity::sensitivity_of_state>,
       starts_from<&sensitivity::initial_state>, starts_from<&sensitivity::initial_sensitivity>,
       ends_in<&sensitivity::final_state>, ends_in<&sensitivity::final_sensitivity>>;

@@ -23,9 +23,9 @@ struct carried_by_one {
   [[no_unique_address]] typename R::template sums<scalar> sums;
 };
 
-/// One lane of the cut of a map.
+/// One lane of the reset of a map.
 template <class R>
-constexpr std::int64_t cut_bytes_of() {
+constexpr std::int64_t reset_bytes_of() {
   return sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
 }
 

@@ -28,7 +28,7 @@ struct vjp : affine_maps<compute_t<State>> {
     factor_t<Lane> gate;  // conj(gate[t]); of a matrix, transposed
     Lane cotangent;       // state_grad[t]
     Lane previous;        // conj(state[t-1]), if gate_grad is wanted
-    simd::real_lane_t<Lane> cut;
+    simd::real_lane_t<Lane> reset;
   };
   template <class Lane>
   struct sums {
@@ -39,7 +39,7 @@ struct vjp : affine_maps<compute_t<State>> {
   input_field<Gate> gate;
   input_field<State> state;
   input_field<StateGrad> state_grad;
-  reset_field cuts;
+  reset_field resets;
   state_input<value> initial_state;  // x[-1]
   state_input<value> final_grad;
   output_field<GateGrad> gate_grad;
@@ -60,7 +60,7 @@ struct vjp : affine_maps<compute_t<State>> {
       const bool edge = at.time + steps_of<Lane, Axis> == steps;
       read.previous = simd::conj_if(sign, load_shifted<1, Lane>(state, initial_state, at, edge));
     }
-    if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    if (at.rarely(resets.present())) read.reset = resets.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   /// The stored values of a step that is not the last. GPUs keep these of the steps ahead, since a
@@ -70,14 +70,14 @@ struct vjp : affine_maps<compute_t<State>> {
     Gate gate;
     StateGrad cotangent;
     State previous;
-    simd::real_lane_t<Lane> cut;
+    simd::real_lane_t<Lane> reset;
   };
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
     using mask = simd::real_lane_t<Lane>;
     return {gate.stored_at(at), state_grad.stored_or_zero(at),
             at.mostly(gate_grad.present()) ? state.stored_neighbour(at, 1) : State{},
-            at.rarely(cuts.present()) ? cuts.load<mask>(at) : simd::constant<mask>(0)};
+            at.rarely(resets.present()) ? resets.load<mask>(at) : simd::constant<mask>(0)};
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
@@ -85,26 +85,26 @@ struct vjp : affine_maps<compute_t<State>> {
     const factor_t<Lane> factor = simd::from_element(read.gate);
     Lane before = simd::from_element(read.previous);
     return {simd::adjoint_if(sign, factor), simd::from_element(read.cotangent),
-            simd::conj_if(sign, before), read.cut};
+            simd::conj_if(sign, before), read.reset};
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time + Lanes < steps) &&
-           (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
+           (!at.rarely(resets.present()) || !resets.any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
-    if (!at.rarely(cuts.present())) return m;
-    return {simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a),
-            simd::select(read.cut, simd::constant<Lane>(0), m.u)};
+    if (!at.rarely(resets.present())) return m;
+    return {simd::select(read.reset, simd::constant<factor_t<Lane>>(0), m.a),
+            simd::select(read.reset, simd::constant<Lane>(0), m.u)};
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane linked = simd::mul(read.gate, read.cotangent + before);
-    return at.rarely(cuts.present()) ? simd::select(read.cut, simd::constant<Lane>(0), linked)
-                                     : linked;
+    return at.rarely(resets.present()) ? simd::select(read.reset, simd::constant<Lane>(0), linked)
+                                       : linked;
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
@@ -113,8 +113,8 @@ struct vjp : affine_maps<compute_t<State>> {
     input_grad.put(at, g, running.input);
     if (!at.mostly(gate_grad.present())) return;
     factor_t<Lane> through_gate = simd::outer(g, read.previous);
-    if (at.rarely(cuts.present()))
-      through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), through_gate);
+    if (at.rarely(resets.present()))
+      through_gate = simd::select(read.reset, simd::constant<factor_t<Lane>>(0), through_gate);
     gate_grad.put(at, through_gate, running.gate);
   }
   template <class Lane, lane_axis Axis, assume Assume>
@@ -157,7 +157,7 @@ struct vjp : affine_maps<compute_t<State>> {
 
   using arrays = array_list<
       reads<&vjp::gate>, reads_next_if_given<&vjp::state>, reads_if_given<&vjp::state_grad>,
-      reads_reset_mask<&vjp::cuts>, writes<&vjp::gate_grad>, writes<&vjp::input_grad>,
+      reads_reset_mask<&vjp::resets>, writes<&vjp::gate_grad>, writes<&vjp::input_grad>,
       starts_from<&vjp::initial_state>, starts_from<&vjp::final_grad>, ends_in<&vjp::initial_grad>>;
 };
 

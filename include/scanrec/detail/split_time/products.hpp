@@ -27,8 +27,8 @@ struct gate_products {
 
 /// processes `gates(first, last)`, in the wide type, a piece at a time, and stops where all
 /// products are 0. Gates behind need not be read: should one be NaN or infinite, which would make
-/// the product NaN, then so is (0 times it) where the part ends from 0, unless a cut follows, which
-/// makes the product 0 in any case.
+/// the product NaN, then so is (0 times it) where the part ends from 0, unless a reset follows,
+/// which makes the product 0 in any case.
 template <class T, class Backend, class Gates>
 gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
                                     const sequence_view<const bool>& resets, Gates gates) {

@@ -31,7 +31,7 @@ from ..._jax.types import Args, Arrays, Batched, Dims, Names, Params, Tangents
 from ..spec import primal_of
 from .spec import LINEAR
 
-__all__ = ["LINEAR_SCAN", "STATES", "cuts_of", "moves_gate"]
+__all__ = ["LINEAR_SCAN", "STATES", "resets_of", "moves_gate"]
 
 #: The operands that derivatives read only for the sake of the gate.
 STATES = {"state", "initial_state"}
@@ -169,7 +169,7 @@ def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) ->
     return moved if first is None else moved + padded(first, 0, steps - 1)
 
 
-def cuts_of(resets: jax.Array, problem: Problem) -> jax.Array:
+def resets_of(resets: jax.Array, problem: Problem) -> jax.Array:
     """Whether a reset separates each step from the one before it in the scan."""
     # A reset of the step after it separates a step of a reverse scan from the one before.
     if resets.shape[problem.axis] > problem.steps:
@@ -185,8 +185,8 @@ def _masked(x: jax.Array, arrays: Arrays, problem: Problem) -> jax.Array:
     x = jnp.broadcast_to(x, problem.shape)
     if "resets" not in arrays:
         return x
-    cuts = jnp.broadcast_to(cuts_of(arrays["resets"], problem), problem.shape)
-    return jnp.where(placed_as(cuts, x), jnp.zeros_like(x), x)
+    resets = jnp.broadcast_to(resets_of(arrays["resets"], problem), problem.shape)
+    return jnp.where(placed_as(resets, x), jnp.zeros_like(x), x)
 
 
 #: The primitives of linear scans.

@@ -40,7 +40,7 @@ from ..._jax.sharding import is_replicated, split_over_time, varying_alike
 from ..._jax.types import Arrays, Params
 from ..spec import tangent_of
 from .jax_computed import LOG_SCAN
-from .jax_rules import LINEAR_SCAN, cuts_of
+from .jax_rules import LINEAR_SCAN, resets_of
 from .spec import LOG_GATE
 
 __all__ = ["scan_parts"]
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
     """A call on the part of time that a device has. The parts are in the order of the scan.
 
     Each part has arrays that describe its map, by name: "products" of gates, with one axis less if
-    all parts have the same; "cuts", whether resets separate its end from the state before, as
+    all parts have the same; "resets", whether resets separate its end from the state before, as
     numbers; and "ends", its final states from 0.
     """
 
@@ -224,12 +224,12 @@ class _Part(NamedTuple):
         is_shared = product.ndim < ends.ndim
         product = jnp.expand_dims(product, axis) if is_shared else product
         if self.is_doubling:
-            return self._by_doubling(product, is_shared, ends, maps.get("cuts"))
+            return self._by_doubling(product, is_shared, ends, maps.get("resets"))
         arrays = {"gate": product, "input": ends}
-        if "cuts" in maps:
+        if "resets" in maps:
             # A reverse scan reads the reset of the step after it.
             more = [(int(self.problem.reverse and i == axis), 0) for i in range(ends.ndim)]
-            arrays["resets"] = jnp.pad(maps["cuts"] != 0, more)
+            arrays["resets"] = jnp.pad(maps["resets"] != 0, more)
         problem = Problem(ends.shape, axis, self.problem.reverse)
         arrays = varying_alike(arrays, self.names)
         states = LINEAR_SCAN.value(problem, arrays, {"state": ends.shape})["state"]
@@ -239,16 +239,16 @@ class _Part(NamedTuple):
         return jnp.where(self.position == 0, 0, before)
 
     def _by_doubling(
-        self, product: jax.Array, is_shared: bool, ends: jax.Array, cuts: jax.Array | None
+        self, product: jax.Array, is_shared: bool, ends: jax.Array, resets: jax.Array | None
     ) -> jax.Array:
         """The same by log2(devices) messages: the maps of 1, 2, 4, ... parts up to this one."""
         by = 1
         while by < self.parts:
             has_before = self.position >= by
             through = product * self.from_before(ends, by)
-            if cuts is not None:
-                through = jnp.where(cuts != 0, 0, through)
-                cuts = jnp.where(has_before, cuts + self.from_before(cuts, by), cuts)
+            if resets is not None:
+                through = jnp.where(resets != 0, 0, through)
+                resets = jnp.where(has_before, resets + self.from_before(resets, by), resets)
             ends = jnp.where(has_before, through + ends, ends)
             if is_shared:
                 product = _finite(product * product)
@@ -283,8 +283,8 @@ def _run(part: _Part, product: jax.Array, *operands: jax.Array) -> list[jax.Arra
     out = part.scan.value(problem, given, {"final_state": problem.edge})
     own = {"products": product, "ends": out["final_state"]}
     if "resets" in arrays:
-        cuts = jnp.any(cuts_of(arrays["resets"], problem), problem.axis, keepdims=True)
-        own["cuts"] = cuts.astype(product.dtype)
+        resets = jnp.any(resets_of(arrays["resets"], problem), problem.axis, keepdims=True)
+        own["resets"] = resets.astype(product.dtype)
     maps = part.gathered(own)
     entering = part.entering(maps)
     if initial is not None:
@@ -302,7 +302,7 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
     arrays, moved = params.named(operands), nonzero(params.operands, operands_t)
     wanted = {**params.shapes, "entering": problem.edge, "products": ()}
     if "resets" in arrays:
-        wanted["cuts"] = ()
+        wanted["resets"] = ()
     kept = scan.residuals(problem, arrays, moved)
     wanted |= {name: problem.shape for name in kept.values()}
     asked = part._replace(params=params._replace(results=tuple(wanted.items())))

@@ -335,14 +335,14 @@ def _linked(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     x = x.expand(problem.shape)
     if resets is None or problem.steps == 0:
         return x
-    cut = resets
+    reset = resets
     # In a reverse scan the reset of the step after counts, or the one after the last step.
-    if cut.shape[problem.axis] > problem.steps:
-        cut = cut.narrow(problem.axis, 1 if problem.reverse else 0, problem.steps)
+    if reset.shape[problem.axis] > problem.steps:
+        reset = reset.narrow(problem.axis, 1 if problem.reverse else 0, problem.steps)
     elif problem.reverse:
-        last = torch.zeros_like(cut.narrow(problem.axis, 0, 1))
-        cut = _shifted(cut, last, problem, back=True)
-    return torch.where(cut, torch.zeros_like(x), x)
+        last = torch.zeros_like(reset.narrow(problem.axis, 0, 1))
+        reset = _shifted(reset, last, problem, back=True)
+    return torch.where(reset, torch.zeros_like(x), x)
 
 
 def summed(x: Tensor, shape: Shape) -> Tensor:

@@ -264,8 +264,8 @@ def _finite(product: Tensor) -> Tensor:
     return _typed_as(product, _real(product).clamp(-most, most))
 
 
-def _cut(resets: Maybe, problem: Problem) -> Maybe:
-    """Whether a part is cut from the state before it, or within."""
+def _any_reset(resets: Maybe, problem: Problem) -> Maybe:
+    """Whether a part is reset from the state before it, or within."""
     if resets is None:
         return None
     more = resets.shape[problem.axis] > problem.steps
@@ -321,14 +321,14 @@ def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor
 
 
 def _states_before(
-    parts: _Parts, axis: int, products: Tensor, cuts: Maybe, ends: Tensor
+    parts: _Parts, axis: int, products: Tensor, resets: Maybe, ends: Tensor
 ) -> list[Tensor]:
     """The states before this process's pieces in the order of the scan, 0 before the first of
     all."""
-    if cuts is not None and parts.backwards:  # a reverse scan reads the reset of the next step
-        cuts = torch.cat([torch.zeros_like(cuts.narrow(axis, 0, 1)), cuts], axis)
+    if resets is not None and parts.backwards:  # a reverse scan reads the reset of the next step
+        resets = torch.cat([torch.zeros_like(resets.narrow(axis, 0, 1)), resets], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
-    states, _ = Scan.apply(products, ends, None, cuts, problem)
+    states, _ = Scan.apply(products, ends, None, resets, problem)
     count, out = ends.shape[axis], []
     for place in parts.places:
         neighbour = place + (1 if parts.backwards else -1)
@@ -355,13 +355,13 @@ def _maps_and_ends(
     parts: _Parts,
 ) -> tuple[Tensor, Maybe, Tensor]:
     """One message: the maps of all pieces side by side in the order of time. They are the products
-    of the gates, whether the pieces are cut, and the states that they end with."""
+    of the gates, whether the pieces are reset, and the states that they end with."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
-    cuts = [x for m, p in zip(reset_mask, problems) if (x := _cut(m, p)) is not None]
-    sent = [[_product(g, m, p) for g, m, p in zip(gates, reset_mask, problems)], ends, cuts]
+    resets = [x for m, p in zip(reset_mask, problems) if (x := _any_reset(m, p)) is not None]
+    sent = [[_product(g, m, p) for g, m, p in zip(gates, reset_mask, problems)], ends, resets]
     wide_ones = ([x.to(wide) for x in pieces] for pieces in sent if pieces)
-    products, all_ends, *all_cuts = _message(parts, axis, *wide_ones)
-    return products, all_cuts[0].real != 0 if all_cuts else None, all_ends
+    products, all_ends, *all_resets = _message(parts, axis, *wide_ones)
+    return products, all_resets[0].real != 0 if all_resets else None, all_ends
 
 
 class _SplitScan(Function):
@@ -389,16 +389,16 @@ class _SplitScan(Function):
         if initial is not None and parts.first is not None:
             entering[parts.first] = initial.expand(problem.edge).clone()
         own_ends = [end for _, end in scan_pieces()]
-        products, cuts, ends = _maps_and_ends(gates, reset_mask, own_ends, problems, parts)
+        products, resets, ends = _maps_and_ends(gates, reset_mask, own_ends, problems, parts)
         dtype = edge_dtype(gate.dtype)
-        for i, x in enumerate(_states_before(parts, axis, products, cuts, ends)):
+        for i, x in enumerate(_states_before(parts, axis, products, resets, ends)):
             if entering[i] is None:
                 entering[i] = x.to(dtype)
         results: Any = (*zip(*scan_pieces()), entering)
         state, final, before = (_padded(x, axis, len(problems)) for x in results)
         ctx.problem, ctx.parts = problem, parts
         of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
-        ctx.save_for_backward(gate, *of_gate, products, cuts, *reset_mask)
+        ctx.save_for_backward(gate, *of_gate, products, resets, *reset_mask)
         ctx.initial_shape = None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
         return state, final, before
@@ -407,7 +407,7 @@ class _SplitScan(Function):
     def backward(
         ctx: Any, state_grad: Maybe, final_grad: Maybe, before_grad: Maybe
     ) -> tuple[Maybe, ...]:
-        gate, state, before, products, cuts, *reset_mask = ctx.saved_tensors
+        gate, state, before, products, resets, *reset_mask = ctx.saved_tensors
         problem, parts = ctx.problem, ctx.parts
         parts = parts._replace(backwards=not parts.backwards)  # in the order of the adjoint
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
@@ -427,14 +427,16 @@ class _SplitScan(Function):
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
-            products, cuts, begins = _maps_and_ends(gates, reset_mask, own_begins, problems, parts)
+            products, resets, begins = _maps_and_ends(
+                gates, reset_mask, own_begins, problems, parts
+            )
         else:
             (begins,) = _message(parts, axis, [x.to(wide) for x in own_begins])
         products = products.conj().resolve_conj()
         needs, out = ctx.needs_input_grad, []
         for g, s, b, m, s_grad, last, after, p in zip(
             *(gates, states, befores, reset_mask, state_grads, final_grads),
-            *(_states_before(parts, axis, products, cuts, begins), problems),
+            *(_states_before(parts, axis, products, resets, begins), problems),
         ):
             after = after.to(dtype)
             if last is not None:  # of the last piece; nobody sees that of others

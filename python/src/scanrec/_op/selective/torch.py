@@ -134,8 +134,8 @@ def selective_scan(
         initial_state = initial_state.to(A.dtype).expand(edge)
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
-    cuts = reset_mask_of(call, resets, u.shape, 2, u.device)
-    tensors = *operands.values(), intervals, initial_state, cuts
+    resets = reset_mask_of(call, resets, u.shape, 2, u.device)
+    tensors = *operands.values(), intervals, initial_state, resets
     problem = SelectiveProblem(softplus, reverse)
     out, last = selective(problem, *tensors) if bounds is None else _each(bounds, tensors, problem)
     return (out, last) if return_last_state else out

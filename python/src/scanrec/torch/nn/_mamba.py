@@ -85,17 +85,17 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
         return y, (final, left)
 
 
-def _cuts(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
+def _resets(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
     """For each distance below `count`: whether a sequence starts between a step and that step.
 
     `first` and the masks are ``(B, 1, T)``.
     """
-    cuts, steps = [torch.zeros_like(first)], first.shape[2]
+    resets, steps = [torch.zeros_like(first)], first.shape[2]
     for k in range(count - 1):
         pad = (0, k) if reverse else (k, 0)
         shifted = functional.pad(first, pad).narrow(2, k if reverse else 0, steps)
-        cuts.append(cuts[-1] | shifted)
-    return cuts
+        resets.append(resets[-1] | shifted)
+    return resets
 
 
 def _convolved(
@@ -112,11 +112,11 @@ def _convolved(
     """
     count, taps = taps.shape[1], wide(taps)
     steps = whole.shape[2] - (count - 1)
-    cuts = None if first is None else _cuts(first, count, reverse)
+    resets = None if first is None else _resets(first, count, reverse)
     v = torch.zeros_like(taps[:, :1]) if bias is None else wide(bias)[:, None]
     for k in range(count):
         seen = whole.narrow(2, k if reverse else count - 1 - k, steps)
-        seen = seen if cuts is None else seen.masked_fill(cuts[k], 0)
+        seen = seen if resets is None else seen.masked_fill(resets[k], 0)
         v = v + wide(seen) * taps[:, count - 1 - k, None]
     return v.to(whole.dtype)
 
@@ -126,7 +126,7 @@ def _left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
 
     In reverse these are the first K - 1 steps.
     """
-    cuts = _cuts(first, past.shape[2], reverse)
+    resets = _resets(first, past.shape[2], reverse)
     at = 0 if reverse else first.shape[2] - 1
-    other = [cut.narrow(2, at, 1) for cut in (cuts if reverse else reversed(cuts))]
+    other = [pieces.narrow(2, at, 1) for pieces in (resets if reverse else reversed(resets))]
     return past.masked_fill(torch.cat(other, 2), 0)

@@ -10,12 +10,12 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-struct cut {
+struct width_choice {
   std::int64_t strip = 1;   // channels
   bool units_whole = true;  // a worker takes all time of a unit; else tiles of any unit
 };
 /// The costs that decide between cuts.
-struct cut_costs {
+struct width_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
   std::int64_t channel_bytes = 1;  // of a channel, in one pass
   std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
@@ -25,14 +25,14 @@ struct cut_costs {
 };
 /// The cut whose busiest thread finishes first. That thread has ceil(tasks / threads) tasks. A task
 /// costs the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the
-/// row. Among cuts of equal cost the widest strip wins.
+/// row. Among resets of equal cost the widest strip wins.
 ///
 /// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
 /// many units as threads, few tiles wait.
-inline cut cut_for(const cut_costs& of, int threads) {
+inline width_choice choose_width(const width_costs& of, int threads) {
   // The relative costs of a tile: in a whole unit, with a known carry, reduced first.
   constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
-  cut best{of.widest, true};
+  width_choice best{of.widest, true};
   if (of.rows == 0 || threads == 1) return best;
   std::int64_t least = most_bytes;
   const auto consider = [&](std::int64_t strip) {

@@ -20,7 +20,7 @@ namespace detail {
 /// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps.
 /// A thread has one segment of one channel. Tiles are numbered over channels and batch rows first,
 /// then over time.
-struct tile_cutting {
+struct tile_partition {
   static constexpr int threads = 128;
 
   extents lanes;  // all sequences; time: 1
@@ -37,7 +37,7 @@ struct tile_cutting {
   int span_shift = 0;              // log2(span_tiles()); spans are defined in tiles_before.cuh
 
   /// `alone`: one channel per tile.
-  tile_cutting(const problem& p, int steps_of_segment, bool alone)
+  tile_partition(const problem& p, int steps_of_segment, bool alone)
       : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
     lanes.time = 1;
     if (!alone) width = width_of(p);
@@ -108,13 +108,13 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
 /// sums: three maps, a state and a sum per thread, together no larger than four maps; a state per
 /// channel; and 4 KiB for the rest.
 constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_bytes) {
-  return tile_cutting::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
+  return tile_partition::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
 }
 
 /// The layout of the workspace of look_back: the header, messages, turns of tiles of the same
 /// steps, sums.
 struct look_back_plan {
-  tile_cutting cutting;
+  tile_partition partition;
   bool sums_by_column = false;  // sums that keep their time axis, first over channels of a tile
   bool sums_by_step = false;    // such sums, to which tiles of one channel add in turn
   bool in_turn = false;         // whether a block takes all tiles of its channels in turn
@@ -124,17 +124,17 @@ struct look_back_plan {
 
   /// `most_steps` of a thread; 0: by the size of elements.
   look_back_plan(const problem& p, int most_steps)
-      : cutting(p,
-                segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
-                false),
-        sums_by_column(cutting.groups > 0 && sums_over_channels(p) &&
-                       cutting.width >= enough_columns && terms_fit(p)),
+      : partition(
+            p, segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
+            false),
+        sums_by_column(partition.groups > 0 && sums_over_channels(p) &&
+                       partition.width >= enough_columns && terms_fit(p)),
         sums(p) {
     sums_by_step = !sums_by_column && sums.per_step;
-    if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
-    in_turn = cutting.groups >= enough_groups && is_plain(p);
+    if (sums_by_step) partition = tile_partition(p, partition.segment_steps, true);
+    in_turn = partition.groups >= enough_groups && is_plain(p);
     messages_bytes = bytes_of_messages(p);
-    sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
+    sums = lane_plan(p, partition.tiles, first_sum(), sums_by_column ? partition.width : 0);
     workspace_bytes = sums.bytes;
   }
   /// Bytes of shared memory for the terms of sums over the channels of a tile.
@@ -144,7 +144,7 @@ struct look_back_plan {
   /// The offset of sums, which are written before they are read. All memory before it must be zero
   /// or left by earlier calls.
   [[nodiscard]] std::int64_t first_sum() const {
-    return first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0);
+    return first_turn() + (sums_by_step ? partition.tiles * bytes_of_word : 0);
   }
 
  private:
@@ -153,23 +153,24 @@ struct look_back_plan {
   // With fewer columns, the sums of all tiles would take nearly as much memory as the array.
   static constexpr int enough_columns = 4;
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
-    return of_each * cutting.tile_steps() * cutting.term_row();
+    return of_each * partition.tile_steps() * partition.term_row();
   }
   // Whether terms fit beside the rest of a tile's shared memory.
   [[nodiscard]] bool terms_fit(const problem& p) const {
     std::int64_t of_each = 0;
     for (const array_use& array : p)
       if (sum_keeps_time(array)) of_each += array.wide_bytes;
-    const std::int64_t states = (std::max(cutting.tile_steps(), memory::checkpoint_interval) + 2) *
-                                cutting.width * p.recomputed_bytes;
+    const std::int64_t states =
+        (std::max(partition.tile_steps(), memory::checkpoint_interval) + 2) * partition.width *
+        p.recomputed_bytes;
     return bytes_of_maps(p.carry_map_bytes, p.carry_bytes) + states + bytes_of_terms(of_each) <=
            most_shared_bytes;
   }
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
-    if (cutting.tiles == 1) return 0;
+    if (partition.tiles == 1) return 0;
     const std::int64_t words = (p.carry_map_bytes + 7) / 8 + (p.carry_bytes + 7) / 8;
-    return (cutting.tiles + cutting.spans()) * cutting.groups * cutting.width * words *
+    return (partition.tiles + partition.spans()) * partition.groups * partition.width * words *
            bytes_of_word;
   }
 };

@@ -34,7 +34,7 @@ struct panel_place {
   std::int64_t chunk = 0;            // the chunk, or the first
 };
 
-struct chunk_cutting {
+struct chunk_partition {
   lane_dealing lanes;  // to blocks: panels side by side, or stacks of panels that are summed over
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
@@ -42,8 +42,8 @@ struct chunk_cutting {
   bool steps_side_by_side = false;  // in memory
   bool sums_by_step = false;        // of gradients over lanes
 
-  chunk_cutting() = default;
-  explicit chunk_cutting(const problem& p, const lane_plan& sums)
+  chunk_partition() = default;
+  explicit chunk_partition(const problem& p, const lane_plan& sums)
       : lanes(sums.lanes),
         steps(p.shape.time),
         chunks(std::max<std::int64_t>(1, (p.shape.time + chunk_steps - 1) / chunk_steps)),
