@@ -130,8 +130,8 @@ def measure(name, layouts, buffers, rounds):
 
         head.run(name, buffers.lend, with_head)
 
-    for place, (base, head) in enumerate(layouts):  # noqa: B007 (with_base runs head)
-        mine = range(place, rounds, len(layouts))
+    for round_index, (base, head) in enumerate(layouts):  # noqa: B007 (with_base runs head)
+        mine = range(round_index, rounds, len(layouts))
         base.run(name, buffers.lend, with_base)
     buffers.release()
     row.seconds = statistics.median(took)

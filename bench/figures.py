@@ -122,8 +122,8 @@ def imported(root, path, text):
         for folder in folders:
             # A module, and the packages that it is in, whose __init__ is run first.
             for i in range(len(parts) + 1):
-                place = folder.joinpath(*parts[:i])
-                for file in (place / "__init__.py", place.with_suffix(".py")):
+                folder = folder.joinpath(*parts[:i])
+                for file in (folder / "__init__.py", folder.with_suffix(".py")):
                     if file.is_file() and (i or level):
                         yield file.resolve()
 

@@ -24,22 +24,22 @@ struct forward : affine_steps<double> {
   struct step_and_input : step<Lane> {  // gate, input and reset of the affine map
     Lane x;
   };
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE step_and_input<Lane> load(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE step_and_input<Lane> load(Position at) const {
     const Lane d = decay.load<Lane>(at), x = input.load<Lane>(at);
     return {{d, simd::mul(simd::constant<Lane>(1) - d, x), simd::constant<Lane>(0)}, x};
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void finish(Place at, const step_and_input<Lane>& read, Lane before,
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void finish(Position at, const step_and_input<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>&) const {
     error.store(at, read.x - before);
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE Lane begin(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE Lane begin(Position at) const {
     return initial_level.load_or_zero<Lane>(at);
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void end(Place, Lane /*after*/) const {}
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void end(Position, Lane /*after*/) const {}
 
   using arrays = array_list<reads<&forward::decay>, reads<&forward::input>, writes<&forward::error>,
                             starts_from<&forward::initial_level>>;
@@ -60,24 +60,24 @@ struct adjoint : affine_steps<double> {
   struct step_and_error : step<Lane> {
     Lane error;
   };
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE step_and_error<Lane> load(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE step_and_error<Lane> load(Position at) const {
     const Lane zero = simd::constant<Lane>(0);
     return {{decay.load<Lane>(at), zero - error_grad.load<Lane>(at), zero}, error.load<Lane>(at)};
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void finish(Place at, const step_and_error<Lane>& read, Lane before,
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void finish(Position at, const step_and_error<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>&) const {
     const Lane zero = simd::constant<Lane>(0), rest = simd::constant<Lane>(1) - read.gate;
     input_grad.store(at, simd::fma(rest, before, zero - read.input));
     decay_grad.store(at, simd::mul(zero - read.error, before));
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE Lane begin(Place) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE Lane begin(Position) const {
     return simd::constant<Lane>(0);
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void end(Place at, Lane after) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void end(Position at, Lane after) const {
     initial_grad.put(at, after);
   }
 

@@ -33,18 +33,18 @@ void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
         const R r = sequence_of(recurrence, g, b, c);
         const auto run = [&](std::int64_t begin, std::int64_t end, state_of<R> x) {
           sums_of<R> running{};
-          for (scalar_place at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
+          for (scalar_position at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
             x = take_step(r, at, r.template load<lane>(at), x, running);
             r.drain(at, running);
           }
           return x;
         };
         auto first = map_of<R>::identity();
-        for (scalar_place at{0, c}; at.time < middle; ++at.time, ++at.row)
+        for (scalar_position at{0, c}; at.time < middle; ++at.time, ++at.row)
           first = combine(first, map_of<R>(r.map(at, r.template load<lane>(at))));
-        const state_of<R> start = r.template begin<lane>(scalar_place{0, c});
+        const state_of<R> start = r.template begin<lane>(scalar_position{0, c});
         run(0, middle, start);
-        r.end(scalar_place{T, c}, run(middle, T, first.act(start)));
+        r.end(scalar_position{T, c}, run(middle, T, first.act(start)));
       }
   sums.write(recurrence, p.shape, totals.data());
 }

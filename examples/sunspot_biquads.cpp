@@ -35,11 +35,11 @@ struct bank {
   std::vector<vec> input = std::vector<vec>(r.values.size() * most_ahead), state = input;
 
   /// The state that the year is forecast from, k + 1 years before.
-  std::size_t place(int year, int k) const {
+  std::size_t index(int year, int k) const {
     return std::size_t((year - k - 1 - r.first) * most_ahead + k);
   }
   double forecast(int year, int k) {
-    return pair(now.weight[k].at).dot(pair(state[place(year, k)].at));
+    return pair(now.weight[k].at).dot(pair(state[index(year, k)].at));
   }
   void start_as_autoregression() {
     Eigen::Matrix2d xx = Eigen::Matrix2d::Zero();
@@ -70,8 +70,8 @@ struct bank {
     for (int k = 0; k < most_ahead; ++k)
       for (int year = train_from; year < held_out_from; ++year) {
         const double e = 2 * (forecast(year, k) - r.at(year)) / (held_out_from - train_from);
-        pair(state_grad[place(year, k)].at) = e * pair(now.weight[k].at);
-        pair(grad.weight[k].at) += e * pair(state[place(year, k)].at);
+        pair(state_grad[index(year, k)].at) = e * pair(now.weight[k].at);
+        pair(grad.weight[k].at) += e * pair(state[index(year, k)].at);
       }
     scanrec::linear_scan_vjp(scanrec::sequence_view(now.a, shape, once),
                              scanrec::sequence_view(state.data(), shape),

@@ -542,10 +542,10 @@ TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]
   // Memory of the caller.
   const auto needed = causal_conv1d_workspace_bytes(tiled{}, all, sequence(y, 12));
   std::vector<std::byte> memory(static_cast<std::size_t>(needed) + 64);
-  void* place = memory.data();
+  void* pointer = memory.data();
   std::size_t room = memory.size();
   auto* const aligned =
-      static_cast<std::byte*>(std::align(64, static_cast<std::size_t>(needed), place, room));
+      static_cast<std::byte*>(std::align(64, static_cast<std::size_t>(needed), pointer, room));
   CHECK(refused([&] {
           causal_conv1d(tiled{.workspace = {aligned, static_cast<std::size_t>(needed) - 1}}, all,
                         sequence(y, 12));

@@ -153,8 +153,8 @@ def check_links(path, lines, problems):
             target = match[1] or match[2]
             if re.match(r"^[a-z][a-z0-9+.-]*:", target):
                 continue  # somewhere else
-            place, _, anchor = target.partition("#")
-            file = (path.parent / place).resolve() if place else path
+            page, _, anchor = target.partition("#")
+            file = (path.parent / page).resolve() if page else path
             if not file.exists():
                 problems.add(path, number, f"link to {target}: there is no such file")
             elif anchor and file.suffix == ".md" and anchor not in anchors(file):

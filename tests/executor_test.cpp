@@ -90,9 +90,9 @@ TEST_CASE("an exception of an operator reaches the caller, on any executor",
       std::vector<std::int64_t> elements(n, 1), results(n),
           last(static_cast<std::size_t>(batch * channels));
       // In the last sequence, so that some have been taken by then.
-      const std::size_t place =
+      const std::size_t index =
           static_cast<std::size_t>(((batch - 1) * steps + at) * channels + channels - 1);
-      elements[place] = -1;
+      elements[index] = -1;
       const sequence_view<std::int64_t> in(elements.data(), shape), out(results.data(), shape);
       const prefix_options<std::int64_t> options{.final = {last.data(), shape}};
       INFO(name << ", " << batch << " rows of " << channels << " channels, at step " << at);
@@ -101,9 +101,9 @@ TEST_CASE("an exception of an operator reaches the caller, on any executor",
       const std::int64_t exclusive =
           thrown_by([&] { exclusive_scan(backend, sum_or_throw{}, in, out); });
       CHECK((exclusive == -1 || (at == steps - 1 && exclusive == 0)));
-      elements[place] = 1;
+      elements[index] = 1;
       CHECK(thrown_by([&] { inclusive_scan(backend, sum_or_throw{}, in, out, options); }) == 0);
-      CHECK(results[place] == at + 1);
+      CHECK(results[index] == at + 1);
       CHECK(last.back() == steps);
     }
   };

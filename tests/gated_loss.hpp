@@ -81,14 +81,14 @@ struct loss_of {
   }
 };
 
-/// Checks that gradients are central differences. `place` moves pre-activations to where the cell
+/// Checks that gradients are central differences. `adjust` moves pre-activations to where the cell
 /// takes them.
 template <class Cell>
-void check_gradients(const char* name, Cell cell, void (*place)(double&) = nullptr) {
+void check_gradients(const char* name, Cell cell, void (*adjust)(double&) = nullptr) {
   for (const direction order : {direction::forward, direction::reverse}) {
     loss_of<Cell> loss(cell, order);
-    if (place)
-      for (double& x : loss.pre) place(x);
+    if (adjust)
+      for (double& x : loss.pre) adjust(x);
     const std::vector<double> gradient = loss.gradient();
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       double& x = i < loss.pre.size() ? loss.pre[i] : loss.start[i - loss.pre.size()];
@@ -101,12 +101,12 @@ void check_gradients(const char* name, Cell cell, void (*place)(double&) = nullp
 
 /// Checks the golden bits of the gradients.
 template <class Cell>
-void check_golden(const char* name, Cell cell, void (*place)(double&) = nullptr) {
+void check_golden(const char* name, Cell cell, void (*adjust)(double&) = nullptr) {
   golden::row row(std::string("gated_scan_vjp, double, sequential, ") + name);
   for (const direction order : {direction::forward, direction::reverse}) {
     loss_of<Cell> loss(cell, order);
-    if (place)
-      for (double& x : loss.pre) place(x);
+    if (adjust)
+      for (double& x : loss.pre) adjust(x);
     row.add_all(loss.gradient());
     row.end_hash();
   }

@@ -67,7 +67,7 @@ void for_each_sequence(const extents& s, F f) {
       for (std::int64_t c = 0; c < s.channel; ++c)
         f(extents{.batch = b, .time = 0, .channel = c, .group = g}, sequence++);
 }
-std::int64_t place(const extents& at, const scanrec::strides& strides, std::int64_t t) {
+std::int64_t index(const extents& at, const scanrec::strides& strides, std::int64_t t) {
   return at.group * strides.group + at.batch * strides.batch + t * strides.time +
          at.channel * strides.channel;
 }
@@ -89,7 +89,7 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
           };
           for_each_sequence(shape, [&](const extents& at, std::int64_t sequence) {
             for (std::int64_t t = 0; t < shape.time; ++t)
-              elements[place(at, strides, t)] = {sequence, step_of(t), step_of(t) + 1};
+              elements[index(at, strides, t)] = {sequence, step_of(t), step_of(t) + 1};
             before[sequence] = {sequence, -3, 0};
           });
           const sequence_view<const segment> in(elements.data(), shape, strides);
@@ -102,7 +102,7 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
               bool right = true;
               for_each_sequence(shape, [&](const extents& at, std::int64_t sequence) {
                 for (std::int64_t t = 0; t < shape.time; ++t) {
-                  const segment& r = results[place(at, strides, t)];
+                  const segment& r = results[index(at, strides, t)];
                   const std::int64_t end = step_of(t) + ahead;
                   right = right && r.sequence == sequence && r.begin == start && r.end == end;
                 }
@@ -142,9 +142,9 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
       for_each_sequence(shape, [&](const extents& at, std::int64_t) {
         words y = start;
         for (std::int64_t t = 0; t < shape.time; ++t) {
-          excluded[place(at, strides, t)] = y;
-          y = times(y, elements[place(at, strides, t)]);
-          want[place(at, strides, t)] = y;
+          excluded[index(at, strides, t)] = y;
+          y = times(y, elements[index(at, strides, t)]);
+          want[index(at, strides, t)] = y;
         }
       });
       // One initial element for all sequences.

@@ -456,7 +456,7 @@ TEST_CASE("packs of vectors give the bits of the sequential loop", "[matrix][til
 TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix][tiled]") {
   using V = vec<float, 2>;
   const auto problem_of = [](const extents& shape, const scanrec::strides& states) {
-    const auto at = [](int place) { return std::uintptr_t{1} << place; };  // never read
+    const auto at = [](int bit) { return std::uintptr_t{1} << bit; };  // never read
     return linear_scan_problem(
         sequence_view(reinterpret_cast<const mat<float, 2>*>(at(40)), shape, strides{0, 0, 0}),
         sequence_view(reinterpret_cast<const V*>(at(45)), shape, states),

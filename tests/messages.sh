@@ -50,46 +50,46 @@ struct running_sum {
                             writes<&running_sum::state>>;
 #endif
 #ifndef NO_load
-  template <class Lane, class Place>
-  Lane load(Place at) const {
+  template <class Lane, class Position>
+  Lane load(Position at) const {
     return input.template load<Lane>(at);
   }
 #endif
 #ifndef NO_map
-  template <class Lane, class Place>
-  scanrec::affine<Lane> map(Place, Lane read) const {
+  template <class Lane, class Position>
+  scanrec::affine<Lane> map(Position, Lane read) const {
     return {1, read};
   }
 #endif
 #ifndef NO_next
-  template <class Lane, class Place>
-  Lane next(Place, Lane read, Lane before) const {
+  template <class Lane, class Position>
+  Lane next(Position, Lane read, Lane before) const {
     return before + read;
   }
 #endif
 #ifndef NO_finish
-  template <class Lane, class Place, class Sums>
-  void finish(Place at, Lane, Lane, Lane after, Sums&) const {
+  template <class Lane, class Position, class Sums>
+  void finish(Position at, Lane, Lane, Lane after, Sums&) const {
     state.put(at, after);
   }
 #endif
 #ifndef NO_begin
-  template <class Lane, class Place>
-  Lane begin(Place) const {
+  template <class Lane, class Position>
+  Lane begin(Position) const {
     return 0;
   }
 #endif
 #ifndef NO_end
-  template <class Lane, class Place>
-  void end(Place, Lane) const {}
+  template <class Lane, class Position>
+  void end(Position, Lane) const {}
 #endif
 #ifndef NO_drain
-  template <class Place, class Sums>
-  void drain(Place, Sums&) const {}
+  template <class Position, class Sums>
+  void drain(Position, Sums&) const {}
 #endif
 #ifndef NO_touch_rest
-  template <class Lane, class Place>
-  void touch_rest(Place) const {}
+  template <class Lane, class Position>
+  void touch_rest(Position) const {}
 #endif
 };
 
@@ -212,10 +212,10 @@ for member in sums map_of state_of; do
   expect "scanrec: this recurrence has no \`$member<Lane>\`" recurrence -DLACKS "-DNO_$member"
 done
 for member in load begin touch_rest; do
-  expect "scanrec: this recurrence has no \`$member<Lane>(place" recurrence -DLACKS "-DNO_$member"
+  expect "scanrec: this recurrence has no \`$member<Lane>(position" recurrence -DLACKS "-DNO_$member"
 done
 for member in map next finish end drain; do
-  expect "scanrec: this recurrence has no \`$member(place" recurrence -DLACKS "-DNO_$member"
+  expect "scanrec: this recurrence has no \`$member(position" recurrence -DLACKS "-DNO_$member"
 done
 expect "scanrec: this backend has no run_recurrence(backend, recurrence, problem)" backend
 got=$(first_error cell)

@@ -298,7 +298,7 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
   sequence_view<float> gate = view(a);
   if (kind == gates::one_per_channel) gate.strides = {0, 0, 1};
   if (kind == gates::one_for_channels) gate.strides.channel = 0;
-  const auto place = [&](std::int64_t b, std::int64_t t, std::int64_t c) {
+  const auto index = [&](std::int64_t b, std::int64_t t, std::int64_t c) {
     return static_cast<std::size_t>(b * l.strides.batch + t * l.strides.time +
                                     c * l.strides.channel);
   };
@@ -306,14 +306,14 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
   linear_scan_vjp(backend, gate, view(clean), view(w),
                   {.gate_grad = view(da), .input_grad = view(du)});
   const std::int64_t channel = s.channel / 3;
-  u[place(1, at, channel)] = w[place(1, at, channel)] = bad;
+  u[index(1, at, channel)] = w[index(1, at, channel)] = bad;
   linear_scan(backend, gate, view(u), view(x));
   linear_scan_vjp(backend, gate, view(clean), view(w),
                   {.gate_grad = view(da1), .input_grad = view(du1)});
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t t = 0; t < s.time; ++t)
       for (std::int64_t c = 0; c < s.channel; ++c) {
-        const auto i = place(b, t, c);
+        const auto i = index(b, t, c);
         const bool mine = b == 1 && c == channel;
         // Where it cannot be seen its own pack may still round differently, by an ulp or two.
         const auto same = [&](const std::vector<float>& got, const std::vector<float>& want) {
@@ -333,10 +333,10 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
         if (mine && t < at) CHECK(!std::isfinite(du1[i]));
       }
   if (kind != gates::own) return;
-  u[place(1, at, channel)] = 0.5f, a[place(1, at, channel)] = bad;
+  u[index(1, at, channel)] = 0.5f, a[index(1, at, channel)] = bad;
   linear_scan(backend, gate, view(u), view(x));
   for (std::int64_t t = 0; t < s.time; ++t) {
-    const auto i = place(1, t, channel);
+    const auto i = index(1, t, channel);
     if (t < at ? std::abs(x[i] - clean[i]) > 1e-5f : t > 0 && std::isfinite(x[i]))
       FAIL("state " << t << ", bad gate at " << at);
   }

@@ -64,14 +64,14 @@ struct arrays {
       one = {1, 1};
     given.assign(static_cast<std::size_t>(channels), one);
     for (std::int64_t t = 0; t < steps; ++t)
-      for (std::int64_t c = 0; c < channels; ++c) gate[place(t, c)] = gate_at<Gate>(t, back);
+      for (std::int64_t c = 0; c < channels; ++c) gate[index(t, c)] = gate_at<Gate>(t, back);
     // One channel stays finite, though not its neighbours in a pack of lanes, and so do whole
     // packs.
     for (std::int64_t c = 1; c < channels; ++c)
       if (c == 1 || c >= 32)
-        for (std::int64_t t = 0; t < steps; ++t) gate[place(t, c)] = gate_at<Gate>(steps, back);
+        for (std::int64_t t = 0; t < steps; ++t) gate[index(t, c)] = gate_at<Gate>(steps, back);
   }
-  [[nodiscard]] std::size_t place(std::int64_t t, std::int64_t c) const {
+  [[nodiscard]] std::size_t index(std::int64_t t, std::int64_t c) const {
     return static_cast<std::size_t>(t * strides.time + c * strides.channel);
   }
   template <class E>

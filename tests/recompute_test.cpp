@@ -41,7 +41,7 @@ std::int64_t workspace_bytes(const states<T>&, const problem&) {
 template <class T, class R>
 void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) {
   using lane = simd::lane_t<typename R::value, 1>;
-  using place = recurrence::place<lane_axis::channel>;
+  using position = recurrence::position<lane_axis::channel>;
   const extents shape = p.shape;
   const detail::recompute_scratch room(p, on.layout, on.channels);
   CHECK(room.states_bytes % 64 == 0);
@@ -68,7 +68,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
             typename F::template sums<lane> none;
             for (std::int64_t k = 0; k < part.channels; ++k) {
               const F here = detail::standing_at(forward, 0, part.channel + k);
-              place at{part.begin, part.channel + k, part.begin};
+              position at{part.begin, part.channel + k, part.begin};
               for (lane x = forward.template begin<lane>(at); at.time < part.end;
                    ++at.time, ++at.row)
                 x = detail::take_step(here, at, here.template load<lane>(at), x, none);

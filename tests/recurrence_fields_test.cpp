@@ -82,7 +82,7 @@ class arrays {
   const extents shape{.batch = 2, .time = 200, .channel = 3, .group = 2};
   template <class E = T>
   sequence_view<E> view() {
-    return {place<E>(), shape};
+    return {pointer<E>(), shape};
   }
   /// If it is wanted; with zero strides where a sum is.
   template <class E = T>
@@ -90,28 +90,28 @@ class arrays {
     if (!wanted) return {};
     scanrec::strides strides = channels_last(shape);
     if (sum) strides.time = strides.group = 0;
-    return {place<E>(), shape, strides};
+    return {pointer<E>(), shape, strides};
   }
   template <class E = T>
   state_view<E> edge_if(bool wanted, bool sum = false) {
     if (!wanted) return {};
-    if (sum) return {place<E>(), shape, strides{0, 0, 1, 3}};
-    return {place<E>(), shape};
+    if (sum) return {pointer<E>(), shape, strides{0, 0, 1, 3}};
+    return {pointer<E>(), shape};
   }
   sequence_view<const bool> resets_if(bool wanted) {
     if (!wanted) return {};
-    return {place<bool>(), {shape.batch, shape.time, 1, shape.group}};
+    return {pointer<bool>(), {shape.batch, shape.time, 1, shape.group}};
   }
   sequence_view<const bool> zoneout_if(bool wanted) { return view_if<const bool>(wanted); }
   template <class E>
   sequence_view<E> checkpoints() {
-    return {place<E>(), memory::checkpoint_extents(shape)};
+    return {pointer<E>(), memory::checkpoint_extents(shape)};
   }
 
  private:
   // Nobody looks at what is there.
   template <class E>
-  E* place() {
+  E* pointer() {
     return reinterpret_cast<E*>(static_cast<std::uintptr_t>(++count_) << 32);
   }
   int count_ = 0;

@@ -139,15 +139,15 @@ TEST_CASE("sums over channels of all groups and two neighbouring intervals are k
     for (std::int64_t group = 0; group < batch * groups; ++group)
       for (std::int64_t k = 0; k < 2; ++k)
         f(group, k,
-          detail::selective_place{.begin = k * memory::checkpoint_interval,
-                                  .end = (k + 1) * memory::checkpoint_interval});
+          detail::selective_position{.begin = k * memory::checkpoint_interval,
+                                     .end = (k + 1) * memory::checkpoint_interval});
   };
-  for_all([&](std::int64_t group, std::int64_t k, const detail::selective_place& at) {
+  for_all([&](std::int64_t group, std::int64_t k, const detail::selective_position& at) {
     const std::vector<float> strip(
         static_cast<std::size_t>(memory::checkpoint_interval * totals::width), value(group, k));
     sums.add(group, at, true, strip.data());
   });
-  for_all([&](std::int64_t group, std::int64_t, const detail::selective_place& at) {
+  for_all([&](std::int64_t group, std::int64_t, const detail::selective_position& at) {
     sums.put(group, at);
   });
   for (std::int64_t b = 0; b < batch; ++b)
@@ -374,12 +374,12 @@ TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // Outputs over u, the gradient of delta over delta.
-  call<double, double> place(p, order::time_contiguous, 13);
-  gradients = place.gradients();
-  gradients.delta = place.in.delta.sequence();
-  selective_scan_vjp(place.arrays(), place.in.out_grad.sequence(), gradients,
-                     place.vjp_options(false));
-  CHECK(place.in.delta.elements == once.got.delta.elements);
+  call<double, double> position(p, order::time_contiguous, 13);
+  gradients = position.gradients();
+  gradients.delta = position.in.delta.sequence();
+  selective_scan_vjp(position.arrays(), position.in.out_grad.sequence(), gradients,
+                     position.vjp_options(false));
+  CHECK(position.in.delta.elements == once.got.delta.elements);
   call<double, double> over(p, order::time_contiguous, 13);
   selective_scan(over.arrays(), over.in.u.sequence(), over.options());
   CHECK(over.in.u.elements == once.got.out.elements);
@@ -491,7 +491,7 @@ double efficiency_of(const detail::selective_plan& plan, int threads) {
   for (std::int64_t n = 0; n < plan.stretches; ++n)
     for (std::int64_t strip = 0; strip < plan.strips(); ++strip) {
       double task = 0;
-      plan.for_packs(strip, n, [&](const detail::selective_place& at, std::int64_t) {
+      plan.for_packs(strip, n, [&](const detail::selective_position& at, std::int64_t) {
         task += static_cast<double>(at.end - at.begin);
       });
       double& worker = *std::min_element(free.begin(), free.end());

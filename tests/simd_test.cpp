@@ -140,13 +140,13 @@ template <class S, class Compute = compute_t<S>>
 void check_first_elements(std::type_identity_t<S> (*element)(int)) {
   using L = lane_t<Compute, lanes_v<Compute>>;
   constexpr int n = lane_count<L>;
-  tested::generator places{7};
+  tested::generator positions{7};
   for (std::size_t used = 0; used <= n; ++used)
     for (int repeat = 0; repeat < 4; ++repeat) {  // at a page's begin, and at its end
       const int count = static_cast<int>(used);
       INFO("elements of " << sizeof(S) << " bytes, " << count << " of " << n);
       const std::size_t bytes = used * sizeof(S);
-      const tested::guarded_memory from(bytes, places), to(bytes, places);
+      const tested::guarded_memory from(bytes, positions), to(bytes, positions);
       S all[n] = {};
       for (int i = 0; i < count; ++i) all[i] = element(i + 1);
       if (bytes > 0) std::memcpy(from.data(), static_cast<const void*>(all), bytes);

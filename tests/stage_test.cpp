@@ -64,7 +64,7 @@ auto value_at(const Field& field, std::int64_t row, std::int64_t lane) {
   return field.data[row * field.strides.time + lane * field.strides.channel];
 }
 template <class Field>
-bool same_place(const Field& x, const Field& y) {
+bool same_position(const Field& x, const Field& y) {
   return x.data == y.data && x.strides.time == y.strides.time &&
          x.strides.channel == y.strides.channel;
 }
@@ -115,10 +115,10 @@ TEST_CASE("a staged block has the elements of its block side by side, and zeros"
         const scan here = detail::standing_at(r, where.begin, where.channel);
         const detail::staged_block<scan> staged(here, layout, where, lanes, gate.steps, true);
         const scan& copy = staged.recurrence();
-        CHECK(same_place(copy.input, here.input));  // the same for all lanes
+        CHECK(same_position(copy.input, here.input));  // the same for all lanes
         CHECK(!copy.resets.present());
         if (side_by_side(layout, gate.strides, where)) {
-          CHECK(same_place(copy.gate, here.gate));
+          CHECK(same_position(copy.gate, here.gate));
           CHECK(copy.state.data == here.state.data);
           return;
         }
@@ -154,10 +154,10 @@ TEST_CASE("outputs are written back, and nothing else is", "[stage]") {
           if (!in_place)
             for (std::int64_t t = where.begin; t < where.end; ++t)
               for (std::int64_t c = 0; c < where.channels; ++c) {
-                float& place =
+                float& position =
                     copy.data[(t - where.begin) * copy.strides.time + c * copy.strides.channel];
-                if (what == action::add) REQUIRE(place == state.at(t, where.channel + c));
-                place = -static_cast<float>(100 * t + c);
+                if (what == action::add) REQUIRE(position == state.at(t, where.channel + c));
+                position = -static_cast<float>(100 * t + c);
               }
           CHECK(state.memory == before);
           staged.write_back();
@@ -181,7 +181,7 @@ TEST_CASE("without writes outputs stay where they are", "[stage]") {
   r.state = state.output();
   const std::vector<float> before = state.memory;
   detail::staged_block<scan> staged(r, by_channel, {0, 4, 0, 5}, lanes, state.steps, false);
-  CHECK(same_place(staged.recurrence().state, r.state));
+  CHECK(same_position(staged.recurrence().state, r.state));
   staged.write_back();
   CHECK(state.memory == before);
 }

@@ -412,10 +412,10 @@ class counted_sums {
     put(s.own, offset_of(detail::difference(at, from), s.plan.strides), s.plan.elements,
         offset_of(at, s.array.strides), 1);
   }
-  void put(accumulators& into, std::int64_t place, std::int64_t places, std::int64_t of,
+  void put(accumulators& into, std::int64_t position, std::int64_t positions, std::int64_t of,
            std::int64_t terms) {
-    out_of_bounds_ = out_of_bounds_ || place < 0 || place >= places;
-    term_count& one = into.try_emplace(place, term_count{of, 0}).first->second;
+    out_of_bounds_ = out_of_bounds_ || position < 0 || position >= positions;
+    term_count& one = into.try_emplace(position, term_count{of, 0}).first->second;
     collided_ = collided_ || one.of != of;
     one.terms += terms;
   }
@@ -473,8 +473,8 @@ void check_sums(const problem& p, const tile_plan& plan) {
     CHECK(o.sum.wide_bytes > 0);
     CHECK(o.sum.elements >= 1);
     // Enough for the last position, and a place of its own for each.
-    const auto check_places = [&](const scanrec::strides& strides, const extents& size,
-                                  std::int64_t elements) {
+    const auto check_offsets = [&](const scanrec::strides& strides, const extents& size,
+                                   std::int64_t elements) {
       std::vector<std::pair<std::int64_t, std::int64_t>> axes;
       for (const axis a : all_axes) {
         if (along(size, a) <= 1 || summed(a)) continue;
@@ -490,14 +490,14 @@ void check_sums(const problem& p, const tile_plan& plan) {
       CHECK(reach < elements);
     };
     const bool rows = plan.rows_together;
-    check_places(o.sum.strides,
-                 {rows ? plan.batch_span : 1, o.sum.time_kept ? plan.tile_steps : 1, plan.strip,
-                  rows ? plan.group_span : 1},
-                 o.sum.elements);
+    check_offsets(o.sum.strides,
+                  {rows ? plan.batch_span : 1, o.sum.time_kept ? plan.tile_steps : 1, plan.strip,
+                   rows ? plan.group_span : 1},
+                  o.sum.elements);
     if (!o.sum.complete) {
       extents all = plan.shape;
       all.time = 1;
-      check_places(o.sum.total_strides, all, o.sum.total_elements);
+      check_offsets(o.sum.total_strides, all, o.sum.total_elements);
     }
   }
 }
@@ -510,10 +510,10 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(plan.alignment == p.alignment);
   CHECK(plan.threads >= 1);
   CHECK(plan.threads <= detail::most_threads);
-  for (const std::int64_t place : {s.reductions, s.sums[0], s.restored, s.worker, s.carries,
-                                   s.ready, s.blocks, s.totals[0], s.bytes}) {
-    CHECK(place >= 0);
-    CHECK(place % plan.alignment == 0);
+  for (const std::int64_t position : {s.reductions, s.sums[0], s.restored, s.worker, s.carries,
+                                      s.ready, s.blocks, s.totals[0], s.bytes}) {
+    CHECK(position >= 0);
+    CHECK(position % plan.alignment == 0);
   }
   if (s.bytes >= detail::most_bytes) return;  // nobody has as much, and it is not allocated
   const std::int64_t lanes = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
@@ -579,13 +579,13 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
     check_cover(plan, random);
     check_sums(p, plan);
     check_workspace(p, plan);
-    std::int64_t places = 1;  // an empty axis may be one that a sum is taken over
-    for (const axis a : all_axes) places *= std::max<std::int64_t>(1, along(p.shape, a));
-    if (places <= 4000) {
+    std::int64_t positions = 1;  // an empty axis may be one that a sum is taken over
+    for (const axis a : all_axes) positions *= std::max<std::int64_t>(1, along(p.shape, a));
+    if (positions <= 4000) {
       counted_sums(p, plan).check();
       ++counted;
     }
-    ++planned, split += plan.time_split, large += places > (std::int64_t{1} << 40);
+    ++planned, split += plan.time_split, large += positions > (std::int64_t{1} << 40);
     together += plan.rows_together;
     for (const sum_plan& sum : plan.sums) summed += sum.active;
     // The other CPU backends, which plan from the same problem.

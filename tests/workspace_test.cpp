@@ -220,14 +220,14 @@ void check_given_workspace(Backend backend) {
   void* start = memory.data();
   std::size_t room = memory.size();
   REQUIRE(std::align(64, bytes, start, room));
-  auto* const place = static_cast<std::byte*>(start);
+  auto* const position = static_cast<std::byte*>(start);
 
-  backend.workspace = {place, static_cast<std::size_t>(bytes)};
+  backend.workspace = {position, static_cast<std::size_t>(bytes)};
   CHECK(bytes_of([&] { run(given); }) == 0);
   CHECK(given == own);
 
   const auto untouched = given;
-  backend.workspace = {place, static_cast<std::size_t>(bytes - 1)};
+  backend.workspace = {position, static_cast<std::size_t>(bytes - 1)};
   const auto message = [&]() -> std::string {
     try {
       run(given);
@@ -241,7 +241,7 @@ void check_given_workspace(Backend backend) {
   };
   CHECK(says(std::to_string(bytes) + " bytes, as workspace_bytes() says, got " +
              std::to_string(bytes - 1) + " bytes"));
-  backend.workspace = {place + 8, static_cast<std::size_t>(bytes)};
+  backend.workspace = {position + 8, static_cast<std::size_t>(bytes)};
   CHECK(says("memory aligned to 64 bytes, got an address that is 8 bytes past that"));
   CHECK(given == untouched);
 }

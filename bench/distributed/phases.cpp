@@ -59,8 +59,10 @@ struct workload {
 struct processes {
   int rank = 0, size = 1;
   bool backwards = false;
-  [[nodiscard]] int rank_of(int place) const { return backwards ? size - 1 - place : place; }
-  [[nodiscard]] int place() const { return rank_of(rank); }
+  [[nodiscard]] int rank_of(int position) const {
+    return backwards ? size - 1 - position : position;
+  }
+  [[nodiscard]] int position() const { return rank_of(rank); }
 };
 
 /// The seconds that f() takes here; all begin together.
@@ -194,7 +196,7 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
     std::array<std::int64_t, 9> mine{}, least{};
     MPI_Allreduce(mine.data(), least.data(), 9, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
   });
-  const bool is_first = all.place() == 0, is_last = all.place() + 1 == all.size;
+  const bool is_first = all.position() == 0, is_last = all.position() + 1 == all.size;
   std::vector<float> states(lanes);
   std::vector<map> own(lanes, map::identity());
   t[is_first ? first : summary] = seconds_here([&] {
@@ -217,10 +219,10 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   std::vector<part_state<float>> behind(lanes), before(lanes);
   bool finite = true;
   t[fold] = seconds_here([&] {
-    for (int place = 0; place + 1 < all.size; ++place) {
-      const auto rank = static_cast<std::size_t>(all.rank_of(place));
+    for (int position = 0; position + 1 < all.size; ++position) {
+      const auto rank = static_cast<std::size_t>(all.rank_of(position));
       fold_part<part_state<float>>(std::span(maps).subspan(lanes * rank, lanes), behind);
-      if (place + 1 == all.place()) before = behind;
+      if (position + 1 == all.position()) before = behind;
       for (const auto& x : behind) finite = finite && std::isfinite(static_cast<float>(x));
     }
   });

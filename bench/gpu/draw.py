@@ -23,12 +23,12 @@ def colours_of(rows):
     return colours
 
 
-def label(panel, workload, values, places):
+def label(panel, workload, values, positions):
     """Set the title of a panel, and make the axis of the values logarithmic."""
     values.set_major_locator(LogLocator(subs=(1, 2, 5)))
     values.set_major_formatter("{x:g}")
     values.set_minor_locator(LogLocator(subs=()))
-    panel.tick_params(axis=places, length=0)
+    panel.tick_params(axis=positions, length=0)
     panel.set_title(workload.replace("_", " "), loc="left", fontsize=10)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -61,13 +61,13 @@ class Machine:
         libraries = [
             *(
                 path
-                for place in sys.path
-                if place
-                for path in pathlib.Path(place).glob("nvidia/*/lib/libcublas.so.*")
+                for folder in sys.path
+                if folder
+                for path in pathlib.Path(folder).glob("nvidia/*/lib/libcublas.so.*")
             ),
             *pathlib.Path("/usr/local/cuda").glob("lib64/libcublas.so.*"),
         ]
-        self.places = {
+        self.folders = {
             "programs": folder,
             "scripts": scripts,
             "package": folder / "python",
@@ -80,15 +80,15 @@ class Machine:
         """The environment of an item's processes."""
         known = dict(os.environ, PATH=self.path, OMP_WAIT_POLICY="passive", PYTHONUNBUFFERED="1")
         for name, value in (("PYTHONPATH", "{package}"), *item.environment):
-            value = value.format(**self.places)
+            value = value.format(**self.folders)
             if name.endswith("PATH"):
                 value = ":".join(filter(None, [value, known.get(name)]))
             known[name] = value
         return known
 
     def program(self, name):
-        for place in ("", "bin", "bench/gpu", "tests"):
-            path = self.folder / place / name
+        for folder in ("", "bin", "bench/gpu", "tests"):
+            path = self.folder / folder / name
             if path.is_file():
                 if not os.access(path, os.X_OK):  # copying may lose the permission
                     with contextlib.suppress(OSError):
@@ -241,7 +241,7 @@ def unbuilt(machine, item, limit=MOST_SECONDS):
 def command_of(machine, item, out, quick=False, test=None):
     """The command of an item, or of one of its tests."""
     if item.words:
-        command = [word.format(out=out, **machine.places) for word in item.words]
+        command = [word.format(out=out, **machine.folders) for word in item.words]
         return command + ["--quick"] * (quick and item.part == "peers")
     command = [machine.program(item.program) or item.program]
     if item.benchmark:

@@ -115,9 +115,9 @@ def check_files(site, complain):
 
 
 def goal(site, path, address):
-    place, _, anchor = address.partition("#")
-    place = urllib.parse.unquote(place.partition("?")[0])
-    return ((path.parent / place).resolve() if place else path), urllib.parse.unquote(anchor)
+    page, _, anchor = address.partition("#")
+    page = urllib.parse.unquote(page.partition("?")[0])
+    return ((path.parent / page).resolve() if page else path), urllib.parse.unquote(anchor)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -100,10 +100,10 @@ class Site:
         self.write("docs/which_call.md", "{.calls}\n" + "\n".join(lines) + "\n")
 
     def _link(self, name, match):
-        place = match[4].partition("#")[0]
-        if re.match(r"[a-z][a-z0-9+.-]*:", place) or not place:
+        link = match[4].partition("#")[0]
+        if re.match(r"[a-z][a-z0-9+.-]*:", link) or not link:
             return match[0]
-        goal = os.path.normpath((pathlib.PurePosixPath(name).parent / place).as_posix())
+        goal = os.path.normpath((pathlib.PurePosixPath(name).parent / link).as_posix())
         if goal.endswith(".md") and goal in self.files:
             self.document(goal)
             return match[0]

@@ -42,10 +42,10 @@ namespace scanrec::inline SCANREC_ABI::extend {
 // rarely(condition) is false, and mostly(condition) true, where a kernel knows so at compile time.
 using recurrence::assume;
 using recurrence::lane_axis;
-using recurrence::place;
+using recurrence::position;
 
 /// The position of a single lane: a backend without SIMD needs no other.
-using scalar_place = place<lane_axis::channel>;
+using scalar_position = position<lane_axis::channel>;
 /// A single lane of R's compute type; other lanes are packs of them.
 template <class R>
 using lane_of = simd::lane_t<typename R::value, 1>;
@@ -154,7 +154,7 @@ concept step_recurrence = requires {
   typename extend::sums_of<R>;
   typename extend::step_of<R>;
 }
-&&requires(const R& r, extend::scalar_place at, const extend::step_of<R>& read,
+&&requires(const R& r, extend::scalar_position at, const extend::step_of<R>& read,
            extend::state_of<R> before, extend::sums_of<R>& sums) {
   { r.map(at, read) } -> std::convertible_to<extend::map_of<R>>;
   { r.next(at, read, before) } -> std::convertible_to<extend::state_of<R>>;

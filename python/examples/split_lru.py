@@ -99,15 +99,15 @@ def train(steps, states, iterations):
     return losses, min(seconds)
 
 
-def run(place, arguments):
+def run(rank, arguments):
     """One of the processes; the first one reports."""
     if arguments.processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
-            f"localhost:{arguments.port}", num_processes=arguments.processes, process_id=place
+            f"localhost:{arguments.port}", num_processes=arguments.processes, process_id=rank
         )
     losses, seconds = train(arguments.steps, arguments.states, arguments.iterations)
-    if place == 0:
+    if rank == 0:
         print(f"{losses[0]:.9f} {losses[-1]:.9f} {seconds:.3f}")
 
 
@@ -117,15 +117,15 @@ def losses_of(processes, arguments):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     numbers = {**vars(arguments), "processes": processes, "port": port}
-    options = [f"--{name}={value}" for name, value in numbers.items() if name != "place"]
+    options = [f"--{name}={value}" for name, value in numbers.items() if name != "rank"]
     started = [
         subprocess.Popen(
-            [sys.executable, __file__, *options, f"--place={place}"],
+            [sys.executable, __file__, *options, f"--rank={rank}"],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "XLA_FLAGS": ""},
         )
-        for place in range(processes)
+        for rank in range(processes)
     ]
     outputs = [one.communicate()[0] for one in started]
     if any(one.returncode for one in started):
@@ -139,11 +139,11 @@ def main():
     parser.add_argument("--steps", type=int, default=1 << 20, help="samples of the sequence")
     parser.add_argument("--states", type=int, default=16)
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--place", type=int, default=-1, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.place >= 0:
-        run(arguments.place, arguments)
+    if arguments.rank >= 0:
+        run(arguments.rank, arguments)
         return
     split = losses_of(arguments.processes, arguments)
     whole = losses_of(1, arguments)

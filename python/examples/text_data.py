@@ -17,11 +17,11 @@ class Chunks:
         source = pathlib.Path(path or pydoc_data.topics.__file__)
         text = source.read_text(encoding="utf-8", errors="replace")
         self.alphabet = sorted(set(text))
-        place = {c: i for i, c in enumerate(self.alphabet)}
+        number = {c: i for i, c in enumerate(self.alphabet)}
         rows = len(text) // batch
         if rows <= steps:
             raise SystemExit(f"{source}: {len(text)} characters are too few for the batch")
-        numbers = np.array([place[c] for c in text[: rows * batch]], np.int32)
+        numbers = np.array([number[c] for c in text[: rows * batch]], np.int32)
         self.rows = numbers.reshape(batch, rows)
         self.steps, self.per_pass = steps, (rows - 1) // steps
         self.size = batch * steps  #: characters of a chunk

@@ -292,7 +292,7 @@ bool axes::same_elements(const entry& x, const entry& y) const {
 }
 
 // An output has a place of its own for every element, or is a sum.
-void axes::check_places(const entry& e) const {
+void axes::check_offsets(const entry& e) const {
   if (!is_written(e.use)) return;
   const std::vector<std::int64_t> shape = extents_of(e);
   const auto refuse = [&](const char* expected, const char* what) {
@@ -346,7 +346,7 @@ void axes::check_overlaps(bool cleared) const {
 
 void axes::check_memory(bool cleared) const {
   for (const entry& e : arrays_)
-    if (e.data != nullptr) check_places(e);
+    if (e.data != nullptr) check_offsets(e);
   check_overlaps(cleared);
 }
 

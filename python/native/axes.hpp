@@ -58,7 +58,7 @@ class axes {
   [[nodiscard]] bool summed(const entry& e) const;
   [[nodiscard]] bool share(const entry& x, const entry& y) const;
   [[nodiscard]] bool same_elements(const entry& x, const entry& y) const;
-  void check_places(const entry& e) const;
+  void check_offsets(const entry& e) const;
   void check_overlaps_of(const entry& written, bool cleared) const;
   /// Checks arrays whole; `cleared` says that gradients are set to zero before anything is read.
   void check_overlaps(bool cleared) const;

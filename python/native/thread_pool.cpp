@@ -18,7 +18,7 @@ namespace {
 struct job {
   const std::function<void(int)>& work;
   int workers;
-  int places;  // helpers that may still join
+  int helpers;  // helpers that may still join
   int claimed = 0;
   int finished = 0;
   std::condition_variable all_finished{};
@@ -29,9 +29,9 @@ class pool {
   void run(int threads, int workers, const std::function<void(int)>& work) {
     job mine{work, workers, std::min(threads, workers) - 1};
     std::unique_lock lock(mutex_);
-    start_helpers(std::min(mine.places, pool_threads() - 1));
+    start_helpers(std::min(mine.helpers, pool_threads() - 1));
     jobs_.push_back(&mine);
-    for (int helper = 0; helper < mine.places; ++helper) wake_.notify_one();
+    for (int helper = 0; helper < mine.helpers; ++helper) wake_.notify_one();
     while (mine.claimed < workers) work_on(mine, lock);
     jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &mine));
     mine.all_finished.wait(lock, [&] { return mine.finished == workers; });
@@ -51,7 +51,7 @@ class pool {
   // A job with work for one more helper, or null.
   job* open_job() {
     for (job* j : jobs_)
-      if (j->claimed < j->workers && j->places > 0) return j;
+      if (j->claimed < j->workers && j->helpers > 0) return j;
     return nullptr;
   }
 
@@ -60,7 +60,7 @@ class pool {
     while (true) {
       job* j = nullptr;
       wake_.wait(lock, [&] { return (j = open_job()) != nullptr; });
-      --j->places;
+      --j->helpers;
       // The job is there until the lock is released with all of its workers finished.
       do work_on(*j, lock);
       while (j->claimed < j->workers);

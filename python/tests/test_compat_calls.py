@@ -30,11 +30,11 @@ OTHER_DEFAULTS = {"recurrentgemma.linear_scan": ("scan_type=<ScanType.AUTO: 1>",
 def test_signatures(kind):
     """Names, kinds and defaults of parameters; of what takes no names their number."""
     framework(kind)
-    place = lambda name: name.rpartition(".")[0]
-    frameworks = {place(case.ours): case.framework for case in CASES}
+    parent = lambda name: name.rpartition(".")[0]
+    frameworks = {parent(case.ours): case.framework for case in CASES}
     frameworks["accelerated_scan"] = "torch"
     for name, theirs in SIGNATURES.items():
-        if frameworks[place(name)] != kind or theirs is None:
+        if frameworks[parent(name)] != kind or theirs is None:
             continue
         call = ours(name)
         assert call.__name__ == name.rpartition(".")[2] and call.__doc__, name

@@ -205,13 +205,13 @@ def kept(name, row, constant, steps=500):
     tensors = {k: torch.from_numpy(x) for k, x in arguments.items() if hasattr(x, "dtype")}
     for k, x in tensors.items():
         x.requires_grad_(x.dtype != torch.bool and k not in constant)
-    place = lambda x: x.untyped_storage().data_ptr()
-    given, found = {place(x) for x in tensors.values()}, {}
+    address = lambda x: x.untyped_storage().data_ptr()
+    given, found = {address(x) for x in tensors.values()}, {}
 
     def pack(x):
         # A view keeps all that it is a view of.
         if x.dtype != torch.bool and x.untyped_storage().nbytes() >= 8 * steps:
-            found[place(x)] = x
+            found[address(x)] = x
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):

@@ -390,9 +390,9 @@ def test_names_that_are_no_different_axes_of_a_mesh_are_refused(random):
 PROCESSES = 2
 
 
-def process(place, port):
+def process(rank, port):
     """One of two processes with two devices each: the loss and gradient of a whole sequence."""
-    jax.distributed.initialize(f"localhost:{port}", PROCESSES, place)
+    jax.distributed.initialize(f"localhost:{port}", PROCESSES, rank)
     mesh = mesh_of((2 * PROCESSES,), ("t",))
     of_time = NamedSharding(mesh, P("t"))
     steps = np.arange(64.0)
@@ -416,10 +416,10 @@ def test_two_processes():
         subprocess.Popen(
             [sys.executable, "-c",
              f"import jax; jax.config.update({setting!r}, 'gloo'); import test_jax_split_time as t; "
-             f"jax.config.update('jax_num_cpu_devices', 2); t.process({place}, {port})"],
+             f"jax.config.update('jax_num_cpu_devices', 2); t.process({rank}, {port})"],
             cwd=__file__.rpartition("/")[0], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
-        for place in range(PROCESSES)
+        for rank in range(PROCESSES)
     ]  # fmt: skip
     for one in started:
         out, errors = one.communicate(timeout=120)

@@ -308,9 +308,9 @@ def test_errors_of_the_c_interface():
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
         _native.raise_error(_native._lib, "scanrec_", status, "linear_scan")
     # Sums over processed axes are cleared first: not before everything is checked.
-    place = np.full(3, 7.0)
+    buffer = np.full(3, 7.0)
     shape = [2, 2, 2, 2, 2, 5, 3]
-    wide = _native.Array(place.ctypes.data, [0, 0, 0, 0, 0, 0, 1])
+    wide = _native.Array(buffer.ctypes.data, [0, 0, 0, 0, 0, 0, 1])
     null = _native.Array(0, [0, 0, 0, 0, 0, 0, 1])
     options = {"dtype": "float64", "shape": shape, "axis": 5, "reverse": False}
     other = np.ones(shape)
@@ -322,7 +322,7 @@ def test_errors_of_the_c_interface():
     ):
         with pytest.raises(ValueError, match=words):
             _native.call("linear_scan_vjp", arrays, **options)
-    assert np.all(place == 7)
+    assert np.all(buffer == 7)
     empty = {"dtype": "float64", "shape": [0, 5, 3], "axis": 1, "reverse": False}
     nothing = _native.Array(0, [15, 3, 1])
     sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
@@ -330,7 +330,7 @@ def test_errors_of_the_c_interface():
         _native.call("linear_scan_vjp", sums, **empty)
     # Products of extents and strides that there are no numbers for.
     far, step = 2**62, {"dtype": "float64", "axis": 1, "reverse": False}
-    one = lambda *strides: _native.Array(place.ctypes.data, list(strides))
+    one = lambda *strides: _native.Array(buffer.ctypes.data, list(strides))
     with pytest.raises(ValueError, match="linear_scan: argument 'shape': expected fewer than 2.52"):
         _native.call("linear_scan", {"gate": one(0, 0, 0)}, shape=[2**40, 3, 2**40], **step)
     for shape in ([2, 3, 4], [0, 3, 4]):

@@ -101,11 +101,13 @@ def test_exactly_what_gradients_read_is_saved(name):
     for moved in subsets(len(x)):
         mine = [v.clone().requires_grad_(i in moved) for i, v in enumerate(x)]
         results, found = saved(call, mine)
-        places = {v.data_ptr(): i for i, v in enumerate(mine)}
-        others = [v for v in found if v.data_ptr() not in places and v.dtype != torch.bool]
+        positions = {v.data_ptr(): i for i, v in enumerate(mine)}
+        others = [v for v in found if v.data_ptr() not in positions and v.dtype != torch.bool]
         reads = bool(of_states & set(moved))
         expected = (always | (operands if reads else set())) if moved else set()
-        assert {places[v.data_ptr()] for v in found if v.data_ptr() in places} == expected, moved
+        assert {positions[v.data_ptr()] for v in found if v.data_ptr() in positions} == expected, (
+            moved
+        )
         if not reads:
             assert not others, moved
         elif kept == OUTPUT:

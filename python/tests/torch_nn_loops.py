@@ -115,14 +115,14 @@ def loop(layer, step, x, state, reset_mask=None):
     zeros = [torch.zeros_like(s) for s in leaves(layer(x)[1])]
     given, finals, sides = zeros if state is None else leaves(state), [], []
     directions = 2 if layer.bidirectional else 1
-    for place in range(layer.num_layers * directions):
-        suffix = f"_l{place // directions}" + ("_reverse" if place % directions else "")
+    for position in range(layer.num_layers * directions):
+        suffix = f"_l{position // directions}" + ("_reverse" if position % directions else "")
         w = {
             name.removesuffix(suffix): weight
             for name, weight in layer.named_parameters()
             if name.endswith(suffix)
         }
-        now, outputs, reverse = tuple(s[place] for s in given), {}, bool(place % directions)
+        now, outputs, reverse = tuple(s[position] for s in given), {}, bool(position % directions)
         for i, t in enumerate(reversed(range(len(x))) if reverse else range(len(x))):
             first = torch.full((x.shape[1], 1), state is None and i == 0)
             if reset_mask is not None:

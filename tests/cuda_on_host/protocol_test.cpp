@@ -208,8 +208,8 @@ TEST_CASE("states of every channel are those of the loop where maps of some are 
           "[determinism][overflow][cuda_look_back][forward]") {
   // Up by 2^60 in some tile of a warp, another one in each channel, and down in the next.
   check_exponents(70, [](int channel, int tile) {
-    const int place = (tile + 3 * channel) % 7;
-    return place == 2 ? 60 : place == 3 ? -60 : 0;
+    const int position = (tile + 3 * channel) % 7;
+    return position == 2 ? 60 : position == 3 ? -60 : 0;
   });
   // At random, within 2^-100 and 2^126.
   std::uint32_t seed = 3;

@@ -285,17 +285,17 @@ void check_added_gradients() {
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // The gradient of delta over delta, that of u over that of the output; outputs over u.
-  call<V, double> place(p, order::time_contiguous, 13);
-  gradients = place.gradients();
-  gradients.delta = place.in.delta.sequence(), gradients.u = place.in.out_grad.sequence();
+  call<V, double> aliased(p, order::time_contiguous, 13);
+  gradients = aliased.gradients();
+  gradients.delta = aliased.in.delta.sequence(), gradients.u = aliased.in.out_grad.sequence();
   gradients.b = {}, gradients.skip = {}, gradients.a = {};
-  selective_scan_vjp(gpu, place.arrays(), place.in.out_grad.sequence(), gradients,
-                     place.vjp_options(false));
-  CHECK(place.in.delta.elements == once.got.delta.elements);
-  CHECK(place.in.out_grad.elements == once.got.u.elements);
-  CHECK(place.got.c == once.got.c);
-  CHECK(place.got.bias == once.got.bias);
-  CHECK(place.got.intervals == once.got.intervals);
+  selective_scan_vjp(gpu, aliased.arrays(), aliased.in.out_grad.sequence(), gradients,
+                     aliased.vjp_options(false));
+  CHECK(aliased.in.delta.elements == once.got.delta.elements);
+  CHECK(aliased.in.out_grad.elements == once.got.u.elements);
+  CHECK(aliased.got.c == once.got.c);
+  CHECK(aliased.got.bias == once.got.bias);
+  CHECK(aliased.got.intervals == once.got.intervals);
   call<V, double> over(p, order::time_contiguous, 13);
   selective_scan(gpu, over.arrays(), over.in.u.sequence(), over.options());
   CHECK(over.in.u.elements == once.got.out.elements);

@@ -51,7 +51,7 @@ class weak_memory {
   };
 
   weak_memory(std::byte* first, std::size_t bytes)
-      : place_(first), begin_(first, first + bytes), arrived_(begin_) {}
+      : position_(first), begin_(first, first + bytes), arrived_(begin_) {}
   [[nodiscard]] bool empty() const { return arrived_.empty(); }
 
   /// The copy of a block that starts.
@@ -62,13 +62,13 @@ class weak_memory {
   void show(copy& c) {
     if (shown_ == &c) return;
     shown_ = &c;
-    std::memcpy(place_, c.bytes.data(), c.bytes.size());
+    std::memcpy(position_, c.bytes.data(), c.bytes.size());
   }
   /// Takes what the thread has stored since its block's copy was put in place.
   void take_stores(copy& c, const moment& now) {
-    if (std::memcmp(place_, c.bytes.data(), c.bytes.size()) == 0) return;
+    if (std::memcmp(position_, c.bytes.data(), c.bytes.size()) == 0) return;
     for (std::size_t i = 0; i < c.bytes.size(); ++i)
-      if (place_[i] != c.bytes[i]) c.bytes[i] = place_[i], c.stored[i] = now;
+      if (position_[i] != c.bytes[i]) c.bytes[i] = position_[i], c.stored[i] = now;
     c.any_stored = true;
   }
   /// What the thread knows to be stored arrives, and all that has arrived is seen by its block.
@@ -99,7 +99,7 @@ class weak_memory {
     if (empty()) return;
     for (copy& c : copies_)
       for (std::size_t i = 0; c.any_stored && i < c.bytes.size(); ++i) arrive(c, i);
-    std::memcpy(place_, arrived_.data(), arrived_.size());
+    std::memcpy(position_, arrived_.data(), arrived_.size());
     shown_ = nullptr;
   }
 
@@ -116,7 +116,7 @@ class weak_memory {
     std::uint64_t before = 0;
     std::memcpy(&before, arrived_.data() + first, sizeof before);
     more += before;
-    for (std::byte* const there : {arrived_.data(), c.bytes.data(), place_})
+    for (std::byte* const there : {arrived_.data(), c.bytes.data(), position_})
       std::memcpy(there + first, &more, sizeof more);
     return before;
   }
@@ -124,7 +124,7 @@ class weak_memory {
 
  private:
   [[nodiscard]] std::size_t offset_of(const void* p) const {
-    return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(place_);
+    return reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(position_);
   }
   void arrive(copy& c, std::size_t i) {
     if (c.stored[i].thread < 0) return;
@@ -132,7 +132,7 @@ class weak_memory {
     c.stored[i] = {};
   }
 
-  std::byte* place_;
+  std::byte* position_;
   std::vector<std::byte> begin_, arrived_;
   std::deque<copy> copies_;  // of all blocks: what has not arrived outlives its block
   const copy* shown_ = nullptr;

@@ -17,7 +17,7 @@ namespace {
 using namespace scanrec;
 using tested::both;
 using tested::on;
-using tested::place;
+using tested::process;
 
 /// What gated scans give, of all of time or of a part.
 template <class T>
@@ -37,7 +37,7 @@ struct gated_results {
 template <class Cell, class T>
 void check_gated_parts(const Cell& cell, mpi::exchange how) {
   using V = compute_t<T>;
-  const place here;
+  const process here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
     if (w.constant) return;
     const extents shape = w.shape;

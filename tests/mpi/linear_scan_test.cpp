@@ -18,7 +18,7 @@ namespace {
 using namespace scanrec;
 using tested::both;
 using tested::on;
-using tested::place;
+using tested::process;
 
 /// A part's results.
 template <class T>
@@ -76,7 +76,7 @@ template <class T>
 void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t begin,
                 std::int64_t end) {
   using V = compute_t<T>;
-  const place here;
+  const process here;
   extents shape = w.shape;
   shape.time = end - begin;
   std::vector<T> x(w.input.size()), dx(x), da(x), du(x);
@@ -113,7 +113,7 @@ void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t be
 template <class T>
 void check_parts(mpi::exchange how) {
   using V = compute_t<T>;
-  const place here;
+  const process here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
     const auto with_resets = split::resets_of(w.shape.time, here.size, 3);
     const auto part = static_cast<std::size_t>(here.rank);
@@ -140,7 +140,7 @@ TEST_CASE("a sequence over processes has the states and gradients of the whole")
 }
 
 TEST_CASE("a part whose gates forget early runs once, with the states of the whole") {
-  const place here;
+  const process here;
   for (const direction order : {direction::forward, direction::reverse}) {
     const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
     split::whole<float> w(shape, order, false, false, 77);
@@ -179,7 +179,7 @@ TEST_CASE("a part whose gates forget early runs once, with the states of the who
 
 TEST_CASE("states that are not finite pass from part to part as in the loop") {
   // 2^256 and back, which the wide type would hold; channel 1 comes back by a zero, 2 never.
-  const place here;
+  const process here;
   const extents shape{.batch = 1, .time = 600, .channel = 3};
   std::vector<float> gate(1800), input(1800, 0.0f), want(1800), got(1800);
   for (std::size_t i = 0; i < gate.size(); ++i) {
@@ -205,7 +205,7 @@ TEST_CASE("states that are not finite pass from part to part as in the loop") {
 }
 
 TEST_CASE("where one process cannot take part, none waits and none writes") {
-  const place here;
+  const process here;
   const int bad = here.size / 2;
   const extents shape{.batch = 1, .time = 4, .channel = 3};
   std::vector<float> gate(12, 0.5f), input(12, 1.0f), state(12, 7.0f);
@@ -251,7 +251,7 @@ TEST_CASE("where one process cannot take part, none waits and none writes") {
 
 TEST_CASE("maps that are composed before they meet a state need not be finite") {
   // Parts 1 and 2 blow up by 2^600 each, which no double holds together, from a state of 0.
-  const place here;
+  const process here;
   const extents shape{.batch = 1, .time = 600};
   const std::vector<double> gate(600, here.rank == 1 || here.rank == 2 ? 2.0 : 0.5);
   const std::vector<double> input(600, here.rank > 2 ? 1.0 : 0.0);

@@ -9,9 +9,9 @@
 
 namespace tested {
 
-struct place {
+struct process {
   int rank = 0, size = 1;
-  place() {
+  process() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
   }

@@ -92,7 +92,7 @@ MUTATIONS = (
     ),
     mutation(
         "_arguments.py",
-        "got[place] in (steps, steps + 1)\n    wanted",
+        "got[from_end] in (steps, steps + 1)\n    wanted",
         "True\n    wanted",
         "takes reset_mask of any number of steps",
         cases="bad_input",

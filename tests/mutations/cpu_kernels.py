@@ -270,7 +270,7 @@ MUTATIONS = (
         "tile_plan",
         "s.restored += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);",
         "",
-        "the sums of all outputs lie in one place",
+        "the sums of all outputs lie in one position",
         test="tile_plan_test",
     ),
     cpu(
@@ -296,8 +296,8 @@ MUTATIONS = (
     ),
     cpu(
         "scratch",
-        "if (bytes > 0 && place %",
-        "if (bytes < 0 && place %",
+        "if (bytes > 0 && pointer %",
+        "if (bytes < 0 && position %",
         "works in a workspace that is not aligned",
         test="workspace_test",
     ),
@@ -342,7 +342,7 @@ MUTATIONS = (
         "map_columns",
         "(b.begin + shift) * plan.width",
         "b.begin * plan.width",
-        "the map of a step takes the place of that before it",
+        "the map of a step takes the position of that before it",
         test="inclusive_scan_test",
     ),
     cpu(
@@ -537,8 +537,8 @@ MUTATIONS = (
     # Selective scans.
     selective(
         "adjoint",
-        "(p_.time - place.begin) / memory::checkpoint_interval - 1)",
-        "(p_.time - place.begin) / memory::checkpoint_interval)",
+        "(p_.time - position.begin) / memory::checkpoint_interval - 1)",
+        "(p_.time - position.begin) / memory::checkpoint_interval)",
         "recomputes states from a wrong checkpoint",
     ),
     selective(
@@ -575,7 +575,7 @@ MUTATIONS = (
         "mixing_totals",
         "totals_ + (2 * group + odd)",
         "totals_ + (group + odd)",
-        "totals of two groups lie in one place",
+        "totals of two groups lie in one position",
     ),
     selective(
         "tile",
@@ -599,12 +599,14 @@ MUTATIONS = (
         test="cells_qrnn_test",
     ),
     # Calls.
-    problem("check", "if (!injective(array))", "if (false)", "writes elements that share a place"),
+    problem(
+        "check", "if (!injective(array))", "if (false)", "writes elements that share a position"
+    ),
     problem(
         "check",
         "same_elements(written, other) && !summed(written)",
         "same_elements(written, other)",
-        "a sum takes the place of what it is made of",
+        "a sum takes the position of what it is made of",
     ),
     problem(
         "check",
@@ -637,7 +639,7 @@ MUTATIONS = (
         "linear_scan",
         '{"final_state", "initial_state"}',
         '{"final_state", "input"}',
-        "refuses a final state in the place of the initial one",
+        "refuses a final state in the position of the initial one",
         test="linear_scan_test",
     ),
     recurrence(
@@ -701,7 +703,7 @@ MUTATIONS = (
         "causal_conv1d_tile",
         "begin < before_ ||",
         "",
-        "kernels that read in place read before the first step",
+        "kernels that read in position read before the first step",
         test="causal_conv1d_test",
     ),
     cpu(

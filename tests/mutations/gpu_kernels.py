@@ -216,8 +216,8 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "words(at, place) + words_of<map> * partition.width",
-        "words(at, place)",
+        "words(at, position) + words_of<map> * partition.width",
+        "words(at, position)",
         "the messages of a tile overlap",
     ),
     mutation(
@@ -308,34 +308,34 @@ MUTATIONS = (
     ),
     # Tickets.
     mutation(
-        "tile_place.cuh",
+        "tile_position.cuh",
         "device::fetch_add(&header->drawn, 1)",
         "header->drawn++",
         "two blocks draw one ticket",
     ),
     mutation(
-        "tile_place.cuh",
+        "tile_position.cuh",
         "device::fetch_add(&header->drawn, one_call - all);",
         "",
         "no ticket is left for the next call",
     ),
     mutation(
-        "tile_place.cuh",
+        "tile_position.cuh",
         "header->halves = halves + 1;",
         "{}",
         "the call counter is not extended beyond 32 bits",
     ),
     mutation(
-        "tile_place.cuh",
+        "tile_position.cuh",
         "halves -= (halves ^ calls / half) & 1;",
         "",
         "the call counter may already include the last ticket of this call",
         unseen="the emulator reads `halves` before it draws a ticket",
     ),
     without(
-        "tile_place.cuh",
+        "tile_position.cuh",
         BARRIER,
-        BARRIER + "  return place_in",
+        BARRIER + "  return position_in",
         "a ticket is read before it is drawn",
     ),
     # Tiles in turn.
@@ -421,7 +421,7 @@ MUTATIONS = (
     without(
         "tile_sums.cuh",
         BARRIER,
-        BARRIER + "      places.store(thread, simd",
+        BARRIER + "      positions.store(thread, simd",
         "overwrites sums that others still read",
     ),
     without(
@@ -444,7 +444,7 @@ MUTATIONS = (
     ),
     mutation(
         "lane_sums.cuh",
-        "place = std::remove_reference_t<decltype(place)>{};",
+        "position = std::remove_reference_t<decltype(position)>{};",
         "",
         "leaves sums in the workspace that may be taken for messages",
     ),
@@ -530,8 +530,8 @@ MUTATIONS = (
     ),
     of_selective(
         "forward",
-        "place_all();\n        device::synchronise_block();",
-        "place_all();",
+        "stage_all();\n        device::synchronise_block();",
+        "stage_all();",
         "reads rows of B and C before they are written",
     ),
     of_selective(
@@ -603,8 +603,8 @@ MUTATIONS = (
     ),
     of_selective(
         "adjoint",
-        "place_steps();\n        device::synchronise_block();",
-        "place_steps();",
+        "stage_steps();\n        device::synchronise_block();",
+        "stage_steps();",
         "recomputes states before their rows are written",
     ),
     of_selective(
@@ -657,8 +657,8 @@ MUTATIONS = (
     ),
     of_selective(
         "products",
-        "place[room.of_part] = sum.im;",
-        "place[room.of_part] = sum.re;",
+        "position[room.of_part] = sum.im;",
+        "position[room.of_part] = sum.re;",
         "writes real parts of complex gradients of B and C twice",
     ),
     of_selective(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks the sources in one place at a time, and reports which breaks the tests notice: by a fault,
+"""Breaks the sources in one position at a time, and reports which breaks the tests notice: by a fault,
 by wrong values, or by a test that does not end.
 
 The lists of breaks are gpu_kernels.py, cpu_kernels.py and bindings.py beside this file; without a

@@ -164,9 +164,9 @@ def check_shape(
 def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """Returns the shape that resets broadcast to: that of the input, or one with a further step."""
     steps = shape[axis]
-    place = len(got) - (len(shape) - axis)
-    whole = place >= 0 and got[place] in (steps, steps + 1)
-    wanted = (*shape[:axis], got[place] if whole else steps, *shape[axis + 1 :])
+    from_end = len(got) - (len(shape) - axis)
+    whole = from_end >= 0 and got[from_end] in (steps, steps + 1)
+    wanted = (*shape[:axis], got[from_end] if whole else steps, *shape[axis + 1 :])
     if not (whole and _broadcasts(got, wanted)):
         expected = f"a shape that broadcasts to {tuple(shape)}, "
         expected += f"with all of its {steps} steps on axis {axis}"

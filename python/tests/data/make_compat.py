@@ -87,14 +87,14 @@ ELSEWHERE[f"torchrl.{_name}"] = ("torchrl.objectives.value.functional", _name)
 
 def signatures(clones) -> dict[str, str | None]:
     """Parameters by name in scanrec.compat; those of methods without the object."""
-    places = {}
+    positions = {}
     for case in CASES:
         own = (case.module, case.function)
         warped = case.module.startswith("accelerated_scan")
-        places[case.ours] = own if warped else case.original or own
-    places |= ELSEWHERE
+        positions[case.ours] = own if warped else case.original or own
+    positions |= ELSEWHERE
     names = functions(HERE.parents[1] / "src/scanrec/compat")
-    return {name: places[name] and parameters(*places[name], clones) for name in names}
+    return {name: positions[name] and parameters(*positions[name], clones) for name in names}
 
 
 def parameters(module: str, function: str, clones) -> str:

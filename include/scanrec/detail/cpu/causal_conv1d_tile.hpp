@@ -173,21 +173,21 @@ class conv1d_tile {
   }
 
   void load(const row_array<V>& from, std::int64_t first, std::int64_t steps, lane* to) const {
-    for_pieces(
-        from, first, steps,
-        [&](std::byte* at, row_strides strides, std::int64_t count, int lanes, std::int64_t place) {
-          const auto run = W == 1 ? from.access->load_one : from.access->load;
-          run(at, strides, count, lanes, reinterpret_cast<V*>(to + place));
-        });
+    for_pieces(from, first, steps,
+               [&](std::byte* at, row_strides strides, std::int64_t count, int lanes,
+                   std::int64_t position) {
+                 const auto run = W == 1 ? from.access->load_one : from.access->load;
+                 run(at, strides, count, lanes, reinterpret_cast<V*>(to + position));
+               });
   }
   void store(const row_array<V>& to, std::int64_t first, std::int64_t steps, const lane* from,
              bool add = false) const {
-    for_pieces(
-        to, first, steps,
-        [&](std::byte* at, row_strides strides, std::int64_t count, int lanes, std::int64_t place) {
-          const auto run = W == 1 ? to.access->store_one : to.access->store;
-          run(at, strides, count, lanes, reinterpret_cast<const V*>(from + place), add);
-        });
+    for_pieces(to, first, steps,
+               [&](std::byte* at, row_strides strides, std::int64_t count, int lanes,
+                   std::int64_t position) {
+                 const auto run = W == 1 ? to.access->store_one : to.access->store;
+                 run(at, strides, count, lanes, reinterpret_cast<const V*>(from + position), add);
+               });
   }
 
  private:

@@ -18,8 +18,8 @@ struct channel_packs {
   using lane = simd::lane_t<value, lanes>;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::nothing>;
+  using position_if = recurrence::position<recurrence::lane_axis::channel, Assume>;
+  using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// The state and running sums of the channels of a lane type.
@@ -34,7 +34,7 @@ struct channel_packs {
   template <class F>
   static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
     for (std::int64_t c = 0; c < where.channels; c += lanes)
-      f(c / lanes, place{time, where.channel + c, 0, c, count_of(where, c)});
+      f(c / lanes, position{time, where.channel + c, 0, c, count_of(where, c)});
   }
   static SCANREC_INLINE int count_of(const block& where, std::int64_t c) {
     return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
@@ -60,8 +60,8 @@ struct channel_packs {
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
-        f(place_if<Assume>{where.begin + row, where.channel + c, row, c,
-                           recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes},
+        f(position_if<Assume>{where.begin + row, where.channel + c, row, c,
+                              recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes},
           i);
       }
   }
@@ -129,8 +129,8 @@ struct channel_packs {
         for (std::int64_t i = first; i != end; i += next) {
           const std::int64_t c = i * lanes;
           auto carried = take(i, std::integral_constant<int, 1>{});
-          place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                              recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes};
+          position_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                                 recurrence::may_lack_lanes(Assume) ? count_of(where, c) : lanes};
           for (;;) {
             body(at, carried);
             if (++at.row == last) break;
@@ -153,8 +153,8 @@ struct channel_packs {
         for (; left >= together.value; left -= together.value) {
           const std::int64_t i = way.descending ? left - together.value : packs - left;
           auto carried = take(i, together);
-          place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
-                              together.value * lanes};
+          position_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
+                                 together.value * lanes};
           for (;;) {
             body(at, carried);
             if (++at.row == last) break;

@@ -22,19 +22,19 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Where an output that is a sum finds its accumulators: as accumulators<S>, of any type.
-struct sum_place {
+struct sum_view {
   std::byte* data = nullptr;
   std::int64_t offset = 0;
   scanrec::strides strides{};
 };
-using sum_places = std::array<sum_place, most_outputs>;
+using sum_views = std::array<sum_view, most_outputs>;
 
 /// A tile of one batch row.
 struct tile_row {
   const void* recurrence;  // in scan order, bound to no row
   const step_plan& plan;
   const recompute_scratch& room;  // how states that are recomputed lie in `restored`
-  const sum_place* sums;          // of each output; null: none is a sum
+  const sum_view* sums;           // of each output; null: none is a sum
   std::int64_t group, batch;
   block where;
   std::byte* restored;
@@ -93,31 +93,31 @@ struct kernel_table_of {
   using state = decltype(slot::state);
 
   static constexpr pack_bytes planned{
-      sizes_of<R>(), {.along = kernel::place::along, .single = kernel::lanes == 1}};
+      sizes_of<R>(), {.along = kernel::position::along, .single = kernel::lanes == 1}};
   static_assert(planned.lanes == kernel::lanes);
   static_assert(planned.slot == std::int64_t{sizeof(slot)});
   static_assert(planned.reduction == std::int64_t{sizeof(reduction)});
   static_assert(planned.carry == std::int64_t{sizeof(carry)});
 
   template <class T>
-  static T* as(std::byte* place) {
-    return reinterpret_cast<T*>(place);
+  static T* as(std::byte* position) {
+    return reinterpret_cast<T*>(position);
   }
   template <class T>
-  static const T* as(const std::byte* place) {
-    return reinterpret_cast<const T*>(place);
+  static const T* as(const std::byte* position) {
+    return reinterpret_cast<const T*>(position);
   }
 
   // The recurrence with its fields at a row, and its sums at their accumulators.
   static SCANREC_INLINE R at_row(const tile_row& row) {
     R r = *static_cast<const R*>(row.recurrence);
     if constexpr (may_sum<R>)
-      if (const sum_place* place = row.sums)
+      if (const sum_view* position = row.sums)
         for_outputs(r, [&](auto& out) {
-          if (place->data)
-            out.sums = {reinterpret_cast<decltype(out.sums.data)>(place->data), place->offset,
-                        place->strides};
-          ++place;
+          if (position->data)
+            out.sums = {reinterpret_cast<decltype(out.sums.data)>(position->data), position->offset,
+                        position->strides};
+          ++position;
         });
     if (row.group != 0 || row.batch != 0) bind_row(r, row.group, row.batch);
     return r;
@@ -145,7 +145,7 @@ struct kernel_table_of {
     reduction* const reductions = as<reduction>(reductions_of_row);
     kernel::clear(row.where, reductions);
     // Packs of steps compose in groups, which must be those of `reduce`.
-    if (kernel::place::along == recurrence::lane_axis::time && row.room.bytes > 0) {
+    if (kernel::position::along == recurrence::lane_axis::time && row.room.bytes > 0) {
       kernel::reduce(at_row(row), row.where, reductions, row.plan);
       return run(row, slots_of_row);
     }

@@ -28,8 +28,8 @@ struct kernels_by_channel
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = typename loops::template place_if<Assume>;
-  using place = typename loops::place;
+  using position_if = typename loops::template position_if<Assume>;
+  using position = typename loops::position;
 
   /// Steps that a lane may add up before its sums are drained.
   static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
@@ -75,21 +75,21 @@ struct kernels_by_channel
   };
 
   static void begin(const R& r, const block& where, slot* slots) {
-    loops::for_packs(where, 0, [&](std::int64_t i, place at) {
+    loops::for_packs(where, 0, [&](std::int64_t i, position at) {
       slots[i] = slot{r.template begin<lane>(at), {}};
     });
   }
   static void end(const R& r, const block& where, const slot* slots) {
     loops::for_packs(where, where.end,
-                     [&](std::int64_t i, place at) { r.end(at, slots[i].state); });
+                     [&](std::int64_t i, position at) { r.end(at, slots[i].state); });
   }
   static void drain(const R& r, const block& where, slot* slots) {
     loops::for_packs(where, where.begin,
-                     [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
+                     [&](std::int64_t i, position at) { r.drain(at, slots[i].sums); });
   }
   static void clear(const block& where, reduction* reductions) {
     auto one = map::identity().a;
-    loops::for_packs(where, 0, [&](std::int64_t i, place) {
+    loops::for_packs(where, 0, [&](std::int64_t i, position) {
       reductions[i] = {one, one, simd::constant<lane>(0)};
     });
   }
@@ -166,7 +166,7 @@ struct kernels_by_channel
     }
   }
   static void multiply_steady(const R& r, const block& b, reduction* own) {
-    loops::for_packs(b, b.begin, [&](std::int64_t i, place at) {
+    loops::for_packs(b, b.begin, [&](std::int64_t i, position at) {
       auto power = detail::wide_factor<carry>(r.map(at, r.template load<lane>(at)));
       for (std::int64_t steps = b.end - b.begin; steps > 0; steps /= 2) {
         if (steps % 2 == 1) own[i].recent = simd::mul(own[i].recent, power);
@@ -175,10 +175,10 @@ struct kernels_by_channel
     });
   }
   static void copy_factors(const block& b, reduction* own) {
-    loops::for_packs(b, 0, [&](std::int64_t i, place) { own[i].recent = own[0].recent; });
+    loops::for_packs(b, 0, [&](std::int64_t i, position) { own[i].recent = own[0].recent; });
   }
   static void begin_factors(const block& b, reduction* own) {
-    loops::for_packs(b, 0, [&](std::int64_t i, place) {
+    loops::for_packs(b, 0, [&](std::int64_t i, position) {
       own[i].before = simd::mul(own[i].recent, own[i].before);
       own[i].recent = map::identity().a;
     });
@@ -269,7 +269,7 @@ struct kernels_by_channel
     const auto run_row = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
-        const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
+        const position_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
         if (prefetches) prefetch<lane>(r, at, way.prefetch);
         run_pack<Assume>(r, at, i, slots, composed, multiply);
       }
@@ -289,8 +289,8 @@ struct kernels_by_channel
   }
   // Processes one step of pack i.
   template <assume Assume, class Composed>
-  static SCANREC_INLINE void run_pack(const R& r, place_if<Assume> at, std::int64_t i, slot* slots,
-                                      Composed composed, const multiplying& multiply) {
+  static SCANREC_INLINE void run_pack(const R& r, position_if<Assume> at, std::int64_t i,
+                                      slot* slots, Composed composed, const multiplying& multiply) {
     typename R::template sums<lane> sums{};
     if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
     lane before = slots[i].state;
@@ -307,8 +307,8 @@ struct kernels_by_channel
   [[gnu::noinline]] static void run_rest(const R& r, const block& where, std::int64_t row,
                                          slot* slots, Composed composed, course way) {
     const std::int64_t i = where.channels / lanes, c = i * lanes;
-    const place_if<assume::inside> at{where.begin + row, where.channel + c, row, c,
-                                      loops::count_of(where, c)};
+    const position_if<assume::inside> at{where.begin + row, where.channel + c, row, c,
+                                         loops::count_of(where, c)};
     if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
     run_pack<assume::inside>(r, at, i, slots, composed, multiplying(r));
   }

@@ -22,7 +22,7 @@ struct kernels_by_element : element_maps<R> {
   using lane = simd::lane_t<typename R::value, 1>;
   using map = typename element_maps<R>::map;
   using carry = typename element_maps<R>::carry;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
 
   /// What is carried from step to step for one channel.
   struct slot {
@@ -37,15 +37,15 @@ struct kernels_by_element : element_maps<R> {
 
   static void begin(const R& r, const block& where, slot* slots) {
     for (std::int64_t c = 0; c < where.channels; ++c)
-      slots[c] = slot{r.template begin<lane>(place{0, where.channel + c}), {}};
+      slots[c] = slot{r.template begin<lane>(position{0, where.channel + c}), {}};
   }
   static void end(const R& r, const block& where, const slot* slots) {
     for (std::int64_t c = 0; c < where.channels; ++c)
-      r.end(place{where.end, where.channel + c}, slots[c].state);
+      r.end(position{where.end, where.channel + c}, slots[c].state);
   }
   static void drain(const R& r, const block& where, slot* slots) {
     for (std::int64_t c = 0; c < where.channels; ++c)
-      r.drain(place{where.begin, where.channel + c}, slots[c].sums);
+      r.drain(position{where.begin, where.channel + c}, slots[c].sums);
   }
 
   /// Steps that are composed before they are added to the map of all; also those that are processed
@@ -64,18 +64,18 @@ struct kernels_by_element : element_maps<R> {
 
   /// processes the block from the states in `slots`, writing every output once.
   static void run(const R& r, const block& where, slot* slots, const step_plan&) {
-    const auto take = [](const R& here, place at, slot& s) SCANREC_LAMBDA {
+    const auto take = [](const R& here, position at, slot& s) SCANREC_LAMBDA {
       s.state = take_step(here, at, here.template load<lane>(at), s.state, s.sums);
     };
     if (where.channels == 1) {
       const R here = standing_at(r, where.begin, where.channel);
       slot own = slots[0];  // stays in registers
-      for (place at{where.begin, where.channel}; where.end > at.time; ++at.time, ++at.row)
+      for (position at{where.begin, where.channel}; where.end > at.time; ++at.time, ++at.row)
         take(here, at, own);
       slots[0] = own;
       return;
     }
-    sweep(r, where, [&](const R& here, place at, std::int64_t c) SCANREC_LAMBDA {
+    sweep(r, where, [&](const R& here, position at, std::int64_t c) SCANREC_LAMBDA {
       take(here, at, slots[c]);
     });
   }
@@ -105,12 +105,12 @@ struct kernels_by_element : element_maps<R> {
   static void add_few(const R& r, const block& few, bool first, reduction* reductions) {
     const auto algebra = algebra_of(r);
     const R here = standing_at(r, few.begin, few.channel);
-    const auto map_at = [&](place at) SCANREC_LAMBDA {
+    const auto map_at = [&](position at) SCANREC_LAMBDA {
       here.template touch_rest<lane>(at);
       return element_maps<R>::widened(here.map(at, here.template load<lane>(at)));
     };
     for (std::int64_t c = 0; c < few.channels; ++c) {
-      place at{few.begin, few.channel + c, 0, c};
+      position at{few.begin, few.channel + c, 0, c};
       map recent = map_at(at);
       for (++at.time, ++at.row; few.end > at.time; ++at.time, ++at.row)
         recent = algebra.compose(recent, map_at(at));
@@ -122,10 +122,10 @@ struct kernels_by_element : element_maps<R> {
   template <class Step>
   static SCANREC_INLINE void sweep(const R& r, const block& where, Step step) {
     const R here = standing_at(r, where.begin, where.channel);
-    place at{where.begin, where.channel};
+    position at{where.begin, where.channel};
     for (; where.end > at.time; ++at.time, ++at.row)
       for (std::int64_t c = 0; c < where.channels; ++c) {
-        place one = at;
+        position one = at;
         one.channel += c;
         one.index = c;
         step(here, one, c);

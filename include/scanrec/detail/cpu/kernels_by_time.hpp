@@ -37,8 +37,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
-  using place = place_if<assume::nothing>;
+  using position_if = recurrence::position<recurrence::lane_axis::time, Assume>;
+  using position = position_if<assume::nothing>;
 
   /// The carry from pack to pack for one channel. Its size is the same for all instruction sets.
   struct alignas(may_sum<R> ? 64 : alignof(scalar)) slot {
@@ -54,11 +54,11 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
 
   static void begin(const R& r, const block& where, slot* slots) {
     for (std::int64_t i = 0; i < where.channels; ++i)
-      slots[i] = slot{r.template begin<scalar>(place{0, where.channel + i}), {}};
+      slots[i] = slot{r.template begin<scalar>(position{0, where.channel + i}), {}};
   }
   static void end(const R& r, const block& where, const slot* slots) {
     for (std::int64_t i = 0; i < where.channels; ++i)
-      r.end(place{where.end, where.channel + i}, slots[i].state);
+      r.end(position{where.end, where.channel + i}, slots[i].state);
   }
   static void drain(const R& r, const block& where, slot* slots) {
     for (std::int64_t i = 0; i < where.channels; ++i) drain_one(r, where, i, slots[i]);
@@ -123,7 +123,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
 
  private:
   static void drain_one(const R& r, const block& where, std::int64_t i, slot& own) {
-    r.drain(place{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
+    r.drain(position{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
   }
 
   // The map of all packs so far, except up to three packs that wait for a fourth: each was composed
@@ -135,12 +135,12 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     static constexpr bool used = true;
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
-    place first{};    // of the packs that wait
-    int waiting = 0;  // packs in `one` and `two`
-    int packs = 0;    // of those that are no identities
+    position first{};  // of the packs that wait
+    int waiting = 0;   // packs in `one` and `two`
+    int packs = 0;     // of those that are no identities
 
-    template <class Place>
-    SCANREC_INLINE void add(const R& r, Place at, affine<few> m) {
+    template <class Position>
+    SCANREC_INLINE void add(const R& r, Position at, affine<few> m) {
       if (waiting == 0) first = {at.time, at.channel, at.row, at.index, lanes, at.reversed};
       ++packs;
       take(r, m);
@@ -175,11 +175,11 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
 
   // The products of factors in the wide type, out of line, so that the maps need not be kept for
   // them.
-  template <class Place>
-  [[gnu::noinline]] static carry factor_of(R r, Place at) {
+  template <class Position>
+  [[gnu::noinline]] static carry factor_of(R r, Position at) {
     return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
   }
-  [[gnu::noinline]] static carry factor_of_packs(R r, place at, int packs) {
+  [[gnu::noinline]] static carry factor_of_packs(R r, position at, int packs) {
     auto product = simd::constant<wide_few>(1);
     for (; packs > 0; --packs) {
       product = simd::mul(product, fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
@@ -275,8 +275,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   static SCANREC_INLINE void sweep(const R& r, const block& where, range of, bool reversed,
                                    Pack pack, Steps steps) {
     const std::int64_t before = of.begin - where.begin, next = reversed ? -lanes : lanes;
-    place_if<Assume> at{of.begin, where.channel, 0, reversed ? 1 - lanes - before : before,
-                        lanes,    reversed};
+    position_if<Assume> at{of.begin, where.channel, 0, reversed ? 1 - lanes - before : before,
+                           lanes,    reversed};
     for (; at.time + lanes <= of.end; at.time += lanes, at.index += next) {
       if (r.template composes<lanes>(at)) [[likely]]
         pack(at);
@@ -290,23 +290,23 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   [[gnu::noinline]] static scalar run_steps(R r, block where, std::int64_t first, std::int64_t last,
                                             scalar x) {
     typename R::template sums<scalar> sums{};
-    for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row) {
+    for (position at = scalar_position(where, first); last > at.time; ++at.time, ++at.row) {
       auto read = r.template load<scalar>(at);
       scalar after = r.next(at, read, x);
       r.finish(at, read, x, after, sums);
       x = after;
     }
-    r.drain(scalar_place(where, first), sums);
+    r.drain(scalar_position(where, first), sums);
     return x;
   }
   [[gnu::noinline]] static map reduce_steps(R r, block where, std::int64_t first,
                                             std::int64_t last) {
     map all = map::identity();
-    for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row)
+    for (position at = scalar_position(where, first); last > at.time; ++at.time, ++at.row)
       all = combine(all, widen_map<carry>(r.map(at, r.template load<scalar>(at))));
     return all;
   }
-  static place scalar_place(const block& where, std::int64_t time) {
+  static position scalar_position(const block& where, std::int64_t time) {
     return {time, where.channel, time - where.begin};
   }
 };

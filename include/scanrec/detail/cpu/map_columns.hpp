@@ -26,8 +26,8 @@ struct channel_columns {
   static constexpr bool along_time = false;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::nothing>;
+  using position_if = recurrence::position<recurrence::lane_axis::channel, Assume>;
+  using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// Stores the maps of the block's steps; that of step t in slot t + shift.
@@ -52,13 +52,13 @@ struct channel_columns {
   template <class Maps>
   static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
                     std::int64_t slot) {
-    for_packs(where, 0, [&](place at, std::int64_t c) {
+    for_packs(where, 0, [&](position at, std::int64_t c) {
       to.template store_first<map>(slot * plan.width + c, r.template begin<lane>(at));
     });
   }
   /// Of a sequence without steps the first state is the last.
   static void pass(const R& r, const block& where) {
-    for_packs(where, 0, [&](place at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
+    for_packs(where, 0, [&](position at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
   }
 
  private:
@@ -85,11 +85,11 @@ struct channel_columns {
   }
   template <class F>
   static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
-    for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
+    for (std::int64_t c = 0; c < where.channels; c += lanes) f(position_of(where, time, 0, c), c);
   }
   template <assume Assume = assume::nothing>
-  static SCANREC_INLINE place_if<Assume> place_of(const block& b, std::int64_t time,
-                                                  std::int64_t row, std::int64_t c) {
+  static SCANREC_INLINE position_if<Assume> position_of(const block& b, std::int64_t time,
+                                                        std::int64_t row, std::int64_t c) {
     return {time, b.channel + c, row, c,
             static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
   }
@@ -99,7 +99,7 @@ struct channel_columns {
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const auto at = place_of<Assume>(b, b.begin + row, row, c);
+        const auto at = position_of<Assume>(b, b.begin + row, row, c);
         auto read = r.template load<lane>(at);
         to.store_step(row * width + c, map(r.map(at, read)), read);
       }
@@ -110,14 +110,14 @@ struct channel_columns {
     typename R::template sums<lane> running[has_sums ? materialised_plan::most_packs : 1]{};
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const auto at = place_of<Assume>(b, b.begin + row, row, c);
+        const auto at = position_of<Assume>(b, b.begin + row, row, c);
         auto before = from.template load<state>(row * width + c);
         auto after =
             take_step(r, at, r.template load<lane>(at), before, running[has_sums ? c / lanes : 0]);
         if (at.time + 1 == steps) r.end(at, after);
       }
     if constexpr (has_sums)
-      for_packs(b, b.begin, [&](place at, std::int64_t c) { r.drain(at, running[c / lanes]); });
+      for_packs(b, b.begin, [&](position at, std::int64_t c) { r.drain(at, running[c / lanes]); });
   }
 };
 
@@ -133,8 +133,8 @@ struct time_columns {
   static constexpr bool along_time = true;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
-  using place = place_if<assume::nothing>;
+  using position_if = recurrence::position<recurrence::lane_axis::time, Assume>;
+  using position = position_if<assume::nothing>;
 
   template <class Maps>
   static void load(const R& r, const block& where, const materialised_plan& plan,
@@ -160,10 +160,10 @@ struct time_columns {
   static void begin(const R& r, const block& where, const materialised_plan&, const Maps& to,
                     std::int64_t slot) {
     using map_of_one = typename R::template map_of<scalar>;
-    to.template store_first<map_of_one>(slot, r.template begin<scalar>(place{0, where.channel}));
+    to.template store_first<map_of_one>(slot, r.template begin<scalar>(position{0, where.channel}));
   }
   static void pass(const R& r, const block& where) {
-    const place at{0, where.channel};
+    const position at{0, where.channel};
     r.end(at, r.template begin<scalar>(at));
   }
 
@@ -175,14 +175,14 @@ struct time_columns {
       using map_of_lane = typename R::template map_of<decltype(one)>;
       to.store_step(at.time - b.begin, map_of_lane(r.map(at, read)), read);
     };
-    for_places<Assume>(r, b, reversed, load_at);
+    for_positions<Assume>(r, b, reversed, load_at);
   }
   template <assume Assume, class Maps>
   [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, bool reversed,
                                              std::int64_t steps) {
     typename R::template sums<lane> running{};
     typename R::template sums<scalar> few{};
-    for_places<Assume>(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
+    for_positions<Assume>(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
       using any_lane = decltype(one);
       auto before = from.template load<any_lane>(at.time - b.begin);
       auto read = r.template load<any_lane>(at);
@@ -193,26 +193,26 @@ struct time_columns {
         r.finish(at, read, before, after, running);
       if (at.time + simd::lane_count<any_lane> == steps) {
         if constexpr (simd::lane_count<any_lane> == 1)
-          r.end(place{steps, b.channel}, after);
+          r.end(position{steps, b.channel}, after);
         else
-          r.end(place{steps, b.channel}, simd::last(after));
+          r.end(position{steps, b.channel}, simd::last(after));
       }
     });
-    r.drain(place{b.begin, b.channel, 0, 0, lanes}, running);
-    r.drain(place{b.begin, b.channel}, few);
+    r.drain(position{b.begin, b.channel, 0, 0, lanes}, running);
+    r.drain(position{b.begin, b.channel}, few);
   }
 
   // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
   template <assume Assume, class F>
-  static SCANREC_INLINE void for_places(const R& r, const block& b, bool reversed, F f) {
-    place_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+  static SCANREC_INLINE void for_positions(const R& r, const block& b, bool reversed, F f) {
+    position_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
     while (at.time < b.end) {
       const bool whole = at.time + lanes <= b.end;
       if (whole && r.template composes<lanes>(at)) {
         f(lane{}, at);
       } else {
         const std::int64_t end = whole ? at.time + lanes : b.end;
-        for (place one{at.time, b.channel, at.time - b.begin}; end > one.time;
+        for (position one{at.time, b.channel, at.time - b.begin}; end > one.time;
              ++one.time, ++one.row)
           f(scalar{}, one);
       }

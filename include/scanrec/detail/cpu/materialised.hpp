@@ -198,9 +198,9 @@ class materialised_call {
       run_alone<kernels_by_channel>(r, where, way.turned(), memory);
   }
 
-  // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
+  // Finishes block i of a unit's; `position` is that of the worker among those who share the unit.
   template <class On>
-  void finish(const unit& u, std::int64_t i, On& scan, int worker, int place,
+  void finish(const unit& u, std::int64_t i, On& scan, int worker, int position,
               const claim& own_task) {
     const std::int64_t line = i / blocks_, T = shape_.time;
     const std::int64_t begin = i % blocks_ * u.plan.finish_steps;
@@ -211,7 +211,7 @@ class materialised_call {
       if (T == 0) return Columns::pass(r, whole);
       for (std::int64_t t = begin, last; t < end; t = last) {
         last = std::min(t + u.plan.stretch, end);
-        const auto from = scan.to_finish(line, t, last, place);
+        const auto from = scan.to_finish(line, t, last, position);
         with_states(
             r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
             [&](const auto& forward, const block& stretch, std::byte* memory) {

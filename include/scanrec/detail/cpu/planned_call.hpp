@@ -25,20 +25,21 @@ class kept_memory {
   kept_memory(std::int64_t bytes, std::int64_t alignment)
       : alignment_(static_cast<std::align_val_t>(alignment)) {
     if (bytes >= most_bytes) throw std::bad_alloc();
-    place_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment_));
+    position_ =
+        static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment_));
   }
-  ~kept_memory() { ::operator delete(place_, alignment_); }
+  ~kept_memory() { ::operator delete(position_, alignment_); }
   kept_memory(kept_memory&& other) noexcept
-      : place_(std::exchange(other.place_, nullptr)), alignment_(other.alignment_) {}
+      : position_(std::exchange(other.position_, nullptr)), alignment_(other.alignment_) {}
   kept_memory& operator=(kept_memory&& other) noexcept {
-    std::swap(place_, other.place_), std::swap(alignment_, other.alignment_);
+    std::swap(position_, other.position_), std::swap(alignment_, other.alignment_);
     return *this;
   }
 
-  [[nodiscard]] std::byte* data() const { return place_; }
+  [[nodiscard]] std::byte* data() const { return position_; }
 
  private:
-  std::byte* place_ = nullptr;
+  std::byte* position_ = nullptr;
   std::align_val_t alignment_{64};
 };
 

@@ -26,26 +26,27 @@ class scratch {
       : alignment_(static_cast<std::align_val_t>(alignment)) {
     if (given.data() != nullptr) {
       check(p, bytes, alignment, given);
-      place_ = given.data();
+      position_ = given.data();
       return;
     }
     const std::uintptr_t before = -reinterpret_cast<std::uintptr_t>(stack_);
     const auto gap = static_cast<std::int64_t>(before & static_cast<std::uintptr_t>(alignment - 1));
     if (bytes <= on_stack - gap) {
-      place_ = stack_ + gap;
+      position_ = stack_ + gap;
       return;
     }
     if (bytes >= most_bytes) throw std::bad_alloc();
-    place_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment_));
+    position_ =
+        static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment_));
     on_heap_ = true;
   }
   ~scratch() {
-    if (on_heap_) ::operator delete(place_, alignment_);
+    if (on_heap_) ::operator delete(position_, alignment_);
   }
   scratch(const scratch&) = delete;
   scratch& operator=(const scratch&) = delete;
 
-  [[nodiscard]] std::byte* data() { return place_; }
+  [[nodiscard]] std::byte* data() { return position_; }
 
   /// Throws if the caller's memory is too small or not aligned.
   static void check(const problem& p, std::int64_t bytes, std::int64_t alignment,
@@ -54,17 +55,17 @@ class scratch {
     if (size < bytes)
       refuse(p.call, "workspace", text(bytes, " bytes, as workspace_bytes() says"),
              text(size, " bytes"));
-    const auto place = reinterpret_cast<std::uintptr_t>(given.data());
-    if (bytes > 0 && place % static_cast<std::uintptr_t>(alignment) != 0)
+    const auto pointer = reinterpret_cast<std::uintptr_t>(given.data());
+    if (bytes > 0 && pointer % static_cast<std::uintptr_t>(alignment) != 0)
       refuse(p.call, "workspace", text("memory aligned to ", alignment, " bytes"),
              text("an address that is ",
-                  static_cast<std::int64_t>(place % static_cast<std::uintptr_t>(alignment)),
+                  static_cast<std::int64_t>(pointer % static_cast<std::uintptr_t>(alignment)),
                   " bytes past that"));
   }
 
  private:
   std::align_val_t alignment_;
-  std::byte* place_ = nullptr;
+  std::byte* position_ = nullptr;
   bool on_heap_ = false;
   alignas(64) std::byte stack_[on_stack];
 };

@@ -65,17 +65,17 @@ class selective_adjoint : selective_tile<V, W> {
 
   /// Takes the gradients of the states behind a stretch to those of the states before it; at the
   /// last one they are set.
-  void run(const selective_place& place, state* grads, const selective_totals& totals) {
-    this->stand_at(place);
-    if (place.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
-    if (place.begin > 0)
+  void run(const selective_position& position, state* grads, const selective_totals& totals) {
+    this->stand_at(position);
+    if (position.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
+    if (position.begin > 0)
       this->load_states(p_.checkpoints, states_,
-                        (p_.time - place.begin) / memory::checkpoint_interval - 1);
+                        (p_.time - position.begin) / memory::checkpoint_interval - 1);
     else
       this->load_states_or_zero(p_.initial, states_);
 
-    const std::int64_t steps = place.end - place.begin, padded = (steps + 15) / 16 * 16;
-    const selective_rows<state> rows = this->template prepare<true>(place.begin, steps, padded);
+    const std::int64_t steps = position.end - position.begin, padded = (steps + 15) / 16 * 16;
+    const selective_rows<state> rows = this->template prepare<true>(position.begin, steps, padded);
     prepare_grads(steps, padded);
     const selective_grad_rows<state> back{.y_grad = y_grad_,
                                           .fed_sum = fed_sum_,
@@ -101,7 +101,7 @@ class selective_adjoint : selective_tile<V, W> {
       }
     };
     drain(totals.rates, of_rates_), drain(totals.b, sums.b), drain(totals.c, sums.c);
-    if (p_.initial_grad.present() && place.begin == 0)
+    if (p_.initial_grad.present() && position.begin == 0)
       this->store_states(p_.initial_grad, grads, p_.update);
   }
 

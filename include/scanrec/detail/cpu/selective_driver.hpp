@@ -70,7 +70,7 @@ class selective_forward_run {
                   [&](int worker, std::int64_t, std::int64_t strip, std::int64_t n) {
                     arena room = rooms_.room(worker);
                     tile work(p_, room);
-                    plan_.for_packs(strip, n, [&](const selective_place& at, std::int64_t pack) {
+                    plan_.for_packs(strip, n, [&](const selective_position& at, std::int64_t pack) {
                       work.run(at, states_ + pack * p_.states);
                     });
                   });
@@ -148,7 +148,7 @@ class selective_vjp_run {
       for (std::int64_t g = 0; g < plan_.group_count; ++g)
         for (std::int64_t k = 0; k < plan_.stretches; ++k)
           for (const auto* const of : {&of_b_, &of_c_})
-            if (of->wanted()) of->put(g, plan_.place(g, 0, k), true);
+            if (of->wanted()) of->put(g, plan_.position(g, 0, k), true);
     put_intervals();
   }
 
@@ -163,7 +163,7 @@ class selective_vjp_run {
   }
   void pull(tile& work, std::int64_t strip, std::int64_t k) const {
     work.clear_sums();
-    plan_.for_packs(strip, k, [&](const selective_place& at, std::int64_t pack) {
+    plan_.for_packs(strip, k, [&](const selective_position& at, std::int64_t pack) {
       const auto of = [&](const auto& grad, double* totals, std::int64_t count) {
         return grad.present() ? totals + pack * count * W : nullptr;
       };
@@ -184,7 +184,7 @@ class selective_vjp_run {
     // The totals lie where those of the interval two steps earlier were.
     if (number == 0 && k + 2 < plan_.stretches) tasks.await(turns[k + 2], plan_.group_strips, task);
     tasks.await(turns[k], number, task);
-    const selective_place at = plan_.place(group, 0, k);
+    const selective_position at = plan_.position(group, 0, k);
     const bool last = number + 1 == plan_.group_strips;
     const auto take = [&](const mixing_totals<V>& of, const real* sums) {
       if (!of.wanted()) return;
@@ -205,7 +205,7 @@ class selective_vjp_run {
     if (!grad.present()) return;
     for (std::int64_t group = 0; group < plan_.groups; ++group)
       for (std::int64_t pack = 0; pack < plan_.group_packs; ++pack) {
-        const selective_place at = plan_.place(group, pack, 0);
+        const selective_position at = plan_.position(group, pack, 0);
         for (std::int64_t n = 0; n < states; ++n)
           for (int i = 0; i < at.count; ++i) {
             double total[parts] = {};

@@ -25,14 +25,14 @@ class selective_forward : selective_tile<V, W> {
       : base(p, selective_chunk, false, memory) {}
 
   /// Updates the states over one interval; at the first one it sets them.
-  void run(const selective_place& place, state* states) {
+  void run(const selective_position& position, state* states) {
     const selective_problem<V>& p = this->p_;
     if constexpr (steps_of_packs)
-      if (is_step_of_packs(place)) return run_step(place);
-    this->stand_at(place);
-    if (place.begin == 0) this->load_states_or_zero(p.initial, states);
-    for (std::int64_t t = place.begin; t < place.end; t += selective_chunk) {
-      const std::int64_t steps = std::min(selective_chunk, place.end - t);
+      if (is_step_of_packs(position)) return run_step(position);
+    this->stand_at(position);
+    if (position.begin == 0) this->load_states_or_zero(p.initial, states);
+    for (std::int64_t t = position.begin; t < position.end; t += selective_chunk) {
+      const std::int64_t steps = std::min(selective_chunk, position.end - t);
       const selective_rows<state> rows = this->template prepare<false>(t, steps, steps);
       const bool out = p.out.present();
       this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
@@ -44,38 +44,39 @@ class selective_forward : selective_tile<V, W> {
       if (out) put_out(t, steps);
     }
     // Checkpoint i has the states before step time - 128 (i + 1).
-    const std::int64_t checkpoint = (p.time - place.end) / memory::checkpoint_interval - 1;
+    const std::int64_t checkpoint = (p.time - position.end) / memory::checkpoint_interval - 1;
     if (p.checkpoints.present() && checkpoint >= 0)
       this->store_states(p.checkpoints, states, false, checkpoint);
-    if (p.final_state.present() && place.end == p.time) this->store_states(p.final_state, states);
+    if (p.final_state.present() && position.end == p.time)
+      this->store_states(p.final_state, states);
   }
 
  private:
   static constexpr bool steps_of_packs = base::parts == 1 && W > 1 && W == base::width;
 
   // Whether the call is a single step whose states lie side by side in whole packs.
-  [[nodiscard]] bool is_step_of_packs(const selective_place& place) const {
+  [[nodiscard]] bool is_step_of_packs(const selective_position& position) const {
     const selective_problem<V>& p = this->p_;
     const auto in_packs = [](const value_array<V>& states) {
       return !states.present() || states.strides.group == 1;
     };
-    return p.time == 1 && place.count == W && p.states % W == 0 && in_packs(p.a) &&
+    return p.time == 1 && position.count == W && p.states % W == 0 && in_packs(p.a) &&
            in_packs(p.initial) && in_packs(p.final_state) && p.b.steps.present() &&
            p.c.steps.present() && !p.resets.present();
   }
   // A step with lanes along the states of a channel. Only the states after it are transposed, for
   // the outputs; A and the states before it are not.
-  void run_step(const selective_place& place) {
+  void run_step(const selective_position& position) {
     const selective_problem<V>& p = this->p_;
-    this->stand_at_channels(place);
+    this->stand_at_channels(position);
     const selective_rows<state> rows = this->template prepare<false>(0, 1, 1);
     const auto* const delta = reinterpret_cast<const V*>(rows.delta);
     const auto* const fed = reinterpret_cast<const V*>(rows.fed);
-    const V* const rates = p.a.at(place.batch, place.channel);
+    const V* const rates = p.a.at(position.batch, position.channel);
     const V* const before =
-        p.initial.present() ? p.initial.at(place.batch, place.channel) : nullptr;
+        p.initial.present() ? p.initial.at(position.batch, position.channel) : nullptr;
     V* const after =
-        p.final_state.present() ? p.final_state.at(place.batch, place.channel) : nullptr;
+        p.final_state.present() ? p.final_state.at(position.batch, position.channel) : nullptr;
     const std::int64_t rate_stride = p.a.strides.channel;
     const std::int64_t before_stride = p.initial.strides.channel;
     const std::int64_t after_stride = p.final_state.strides.channel;

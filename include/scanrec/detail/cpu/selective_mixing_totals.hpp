@@ -31,25 +31,25 @@ class mixing_totals {
 
   [[nodiscard]] bool wanted() const { return grad_[0].present(); }
   /// Adds the sums of a strip; `first`: it is the first one of its group.
-  void add(std::int64_t group, const selective_place& at, bool first, const real* sums) const {
+  void add(std::int64_t group, const selective_position& at, bool first, const real* sums) const {
     double* const total = total_of(group, at);
     const std::int64_t count = (at.end - at.begin) * row();
     for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
   }
   /// Puts the sum of all strips of a group where it belongs; without any strip 0.
-  void put(std::int64_t group, const selective_place& at, bool none = false) const {
+  void put(std::int64_t group, const selective_position& at, bool none = false) const {
     for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
   }
 
  private:
   static constexpr std::int64_t row_steps = 32;
   [[nodiscard]] std::int64_t row() const { return parts * padded_; }
-  double* total_of(std::int64_t group, const selective_place& at) const {
+  double* total_of(std::int64_t group, const selective_position& at) const {
     const std::int64_t odd =
         (at.end + memory::checkpoint_interval - 1) / memory::checkpoint_interval % 2;
     return totals_ + (2 * group + odd) * memory::checkpoint_interval * row();
   }
-  void put_part(int part, std::int64_t group, const selective_place& at, bool none) const {
+  void put_part(int part, std::int64_t group, const selective_position& at, bool none) const {
     const double* const total = total_of(group, at) + part * padded_;
     const row_array<real>& grad = grad_[part];
     real rows[width * row_steps];

@@ -52,7 +52,8 @@ struct selective_plan {
   [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
 
   /// Where stretch k of a pack of a group lies.
-  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack, std::int64_t k) const {
+  [[nodiscard]] selective_position position(std::int64_t group, std::int64_t pack,
+                                            std::int64_t k) const {
     const std::int64_t first = pack * lanes;
     return {.batch = group / groups,
             .group = group % groups,
@@ -67,7 +68,7 @@ struct selective_plan {
     const std::int64_t group = strip / group_strips;
     const std::int64_t first = strip % group_strips * strip_packs;
     for (std::int64_t i = first; i < std::min(first + strip_packs, group_packs); ++i)
-      f(place(group, i, k), group * group_packs + i);
+      f(position(group, i, k), group * group_packs + i);
   }
 };
 

@@ -33,9 +33,9 @@ struct mixing_rows {
   }
   /// `Shared`: whether it is known to be shared.
   template <bool Shared>
-  [[nodiscard]] SCANREC_INLINE State at(std::int64_t step, int place) const {
-    if (!Shared && own != nullptr) return own[place];
-    const std::int64_t i = step * width + place;
+  [[nodiscard]] SCANREC_INLINE State at(std::int64_t step, int position) const {
+    if (!Shared && own != nullptr) return own[position];
+    const std::int64_t i = step * width + position;
     if constexpr (parts_of<State> == 2)
       return simd::splat<State>(simd::scalar_of<State>{shared[i], imaginary[i]});
     else
@@ -148,9 +148,9 @@ struct summed_products {
 
   lane rows[parts][together * NB];
 
-  SCANREC_INLINE void put(int place, State product) {
-    rows[0][place] = part_of<0>(product);
-    if constexpr (parts == 2) rows[1][place] = part_of<1>(product);
+  SCANREC_INLINE void put(int position, State product) {
+    rows[0][position] = part_of<0>(product);
+    if constexpr (parts == 2) rows[1][position] = part_of<1>(product);
   }
   /// A call, so that no compiler makes a product and the sum that it goes into one operation.
   [[gnu::noinline]] void add_to(scalar* to, std::int64_t stride) const {

@@ -19,7 +19,7 @@ template <class State>
 inline constexpr int selective_block = 4 / parts_of<State>;
 
 /// A checkpoint interval of a pack of channels.
-struct selective_place {
+struct selective_position {
   std::int64_t batch = 0, group = 0, channel = 0;
   int count = 1;                    // channels, of the W lanes
   std::int64_t begin = 0, end = 0;  // steps
@@ -55,8 +55,8 @@ class selective_tile {
         c_own_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
 
   /// Loads the values that all steps share.
-  void stand_at(const selective_place& place) {
-    stand_at_channels(place);
+  void stand_at(const selective_position& position) {
+    stand_at_channels(position);
     load_states(p_.a, rates_);
     if (p_.b.channels.present()) load_states(p_.b.channels, b_own_);
     if (p_.c.channels.present()) load_states(p_.c.channels, c_own_);
@@ -66,8 +66,8 @@ class selective_tile {
                !simd::all_zero(simd::select_less(zero(), part_of<0>(rates_[n]), one(), zero()));
   }
   /// The same without those of states.
-  void stand_at_channels(const selective_place& place) {
-    at_ = place;
+  void stand_at_channels(const selective_position& position) {
+    at_ = position;
     skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
   }
   lane load_channels(const value_array<real>& from) const {
@@ -93,11 +93,11 @@ class selective_tile {
                           reinterpret_cast<const V*>(from), add);
     } else {
       for (std::int64_t n = 0; n < p_.states; ++n) {
-        V* const place = first + n * to.strides.group;
+        V* const position = first + n * to.strides.group;
         state x = from[n];
         if (add)
-          x = x + simd::load<state>(static_cast<const V*>(place), to.strides.channel, at_.count);
-        simd::store(place, to.strides.channel, at_.count, x);
+          x = x + simd::load<state>(static_cast<const V*>(position), to.strides.channel, at_.count);
+        simd::store(position, to.strides.channel, at_.count, x);
       }
     }
   }
@@ -214,7 +214,7 @@ class selective_tile {
 
  protected:
   const selective_problem<V>& p_;
-  selective_place at_;
+  selective_position at_;
   lane *u_, *delta_, *slope_, *soft_, *fed_, *y_, *z_, *resets_;
   bool* any_reset_;
   real *b_rows_, *c_rows_;

@@ -24,7 +24,7 @@ template <class R, class State>
 State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
                    auto& running) {
   using lane = simd::lane_t<typename R::value, 1>;
-  recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
+  recurrence::position<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
     x = take_step(r, at, r.template load<lane>(at), x, running);
     if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
@@ -41,7 +41,7 @@ template <class R>
 void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   using namespace detail;
   using lane = simd::lane_t<typename R::value, 1>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
 
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
   const sums_layout sums(p, p.shape);
@@ -59,19 +59,19 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
                              auto& running) {
           return run_steps_of(standing_at(r, 0, c), begin, end, c, x, running);
         };
-        auto x = row.template begin<lane>(place{0, c});
+        auto x = row.template begin<lane>(position{0, c});
         typename R::template sums<lane> running{};
         with_states(
             row, {0, p.shape.time, c, 1}, room, restored,
             [&](const auto& forward, const block& part, std::byte*) {
               typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
-              run(forward, part.begin, part.end, forward.template begin<lane>(place{part.begin, c}),
-                  none);
+              run(forward, part.begin, part.end,
+                  forward.template begin<lane>(position{part.begin, c}), none);
             },
             [&](const auto& r, const block& part) {
               x = run(r, part.begin, part.end, x, running);
             });
-        const place end{p.shape.time, c};
+        const position end{p.shape.time, c};
         const R r = standing_at(row, 0, c);
         r.drain(end, running);
         r.end(end, x);

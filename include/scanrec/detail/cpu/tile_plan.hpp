@@ -40,12 +40,12 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Where the scratch of a call lies, in bytes from an aligned start.
 struct scratch_layout {
-  using places = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
+  using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
   // Within a worker, the slots first; then of all of it.
   std::int64_t reductions = 0, restored = 0, worker = 0;
-  places sums{}, unit_sums{};
+  offsets sums{}, unit_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
-  places totals{};
+  offsets totals{};
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

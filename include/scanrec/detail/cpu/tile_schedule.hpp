@@ -81,7 +81,7 @@ class tile_schedule {
     std::int64_t unit;
     std::int64_t open;  // index among the units at work, which keep carries and sums
     step_plan run;
-    sum_place* sums = nullptr;  // of each output, if any is a sum
+    sum_view* sums = nullptr;  // of each output, if any is a sum
   };
 
   // May claim the task after it early, as `next`.
@@ -92,7 +92,7 @@ class tile_schedule {
           unit_of(task),
           plan_.units_whole ? worker : unit_of(task),
           plan_};
-    std::optional<sum_places> sums;
+    std::optional<sum_views> sums;
     if (any_sums_) j.sums = sums.emplace().data();
     if (!plan_.units_whole)
       run_tile(j, task / plan_.units, &next);
@@ -259,8 +259,8 @@ class tile_schedule {
            j.open * plan_.sums[output].elements * plan_.sums[output].wide_bytes;
   }
   std::byte* totals(int output) const { return memory_ + layout_.totals[output]; }
-  static void clear(std::byte* place, std::int64_t elements, const sum_plan& sum) {
-    std::fill_n(place, elements * sum.wide_bytes, std::byte{0});
+  static void clear(std::byte* position, std::int64_t elements, const sum_plan& sum) {
+    std::fill_n(position, elements * sum.wide_bytes, std::byte{0});
   }
 
   // Clears the accumulators whose scope begins: a unit's, or those within it.

@@ -30,9 +30,9 @@ inline constexpr std::int64_t triangle_block = 64;
 inline constexpr std::int64_t triangle_columns = 32;
 
 /// Where the parts of a triangle lie, in bytes.
-struct triangle_places {
+struct triangle_offsets {
   std::int64_t last_row, running, all;
-  triangle_places(std::int64_t chunk, std::int64_t value_bytes) {
+  triangle_offsets(std::int64_t chunk, std::int64_t value_bytes) {
     const std::int64_t n = round_up(chunk, triangle_block);
     last_row = round_up(n * n * value_bytes, 64);
     running = last_row + round_up(n * value_bytes, 64);
@@ -65,7 +65,7 @@ class triangle {
   static constexpr std::int64_t panel = triangle_columns;
 
   triangle(std::byte* memory, std::int64_t chunk) : stride_(round_up(chunk, triangle_block)) {
-    const triangle_places at(chunk, sizeof(T));
+    const triangle_offsets at(chunk, sizeof(T));
     below_ = reinterpret_cast<T*>(memory);
     last_row_ = reinterpret_cast<T*>(memory + at.last_row);
     running_ = reinterpret_cast<wide*>(memory + at.running);

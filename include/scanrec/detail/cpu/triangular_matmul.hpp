@@ -64,8 +64,8 @@ struct triangular_scan : map_scan {
   }
   std::int64_t scratch_bytes(const problem& p, const materialised_plan& plan) const {
     const std::int64_t workers = plan.shape.shared ? plan.threads : 1;
-    return places(*this, p.shape.time, plan, p.compute_bytes).triangles +
-           workers * triangle_places(chunk, p.compute_bytes).all;
+    return layout(*this, p.shape.time, plan, p.compute_bytes).triangles +
+           workers * triangle_offsets(chunk, p.compute_bytes).all;
   }
 
   template <class Columns, class R>
@@ -77,9 +77,9 @@ struct triangular_scan : map_scan {
 
  private:
   // Where the sequences, their factors and cuts, the maps of chunks, and the triangles lie.
-  struct places {
+  struct layout {
     std::int64_t chunks, length, factors, resets, offsets, products, chunk_resets, triangles;
-    places(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
+    layout(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
            std::int64_t value_bytes) {
       chunks = ceil_div(steps, s.chunk);
       length = chunks * s.chunk;
@@ -110,7 +110,7 @@ class triangular_scan::on {
   on(const triangular_scan& s, const maps& buffer, std::byte* memory, std::int64_t rows,
      std::int64_t steps, const materialised_plan& plan, const R&, const team& workers)
       : chunk_(s.chunk), memory_(memory), plan_(plan), workers_(workers) {
-    const places at(s, steps, plan, sizeof(T));
+    const layout at(s, steps, plan, sizeof(T));
     std::byte* const own = memory + plan.maps_bytes;
     all_ = {s.gate,
             buffer.with_resets,
@@ -156,7 +156,7 @@ class triangular_scan::on {
     return ceil_div(team::worth_a_piece, elements);
   }
   triangle<T> triangle_of(int piece) const {
-    return {triangles_ + piece * triangle_places(chunk_, sizeof(T)).all, chunk_};
+    return {triangles_ + piece * triangle_offsets(chunk_, sizeof(T)).all, chunk_};
   }
 
   // One Toeplitz triangle per channel, for all chunks of all rows.

@@ -22,8 +22,8 @@ template <class R>
 struct reduce_chunks : panel_steps<R> {
   using base = panel_steps<R>;
   using base::partition, base::chunks, base::columns, base::threads;
-  using typename base::block_map, typename base::carry, typename base::matrix, typename base::place,
-      typename base::wide_value;
+  using typename base::block_map, typename base::carry, typename base::matrix,
+      typename base::position, typename base::wide_value;
   static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
   static constexpr bool synchronises = true;
   static constexpr std::int64_t partials = matrix::reduce_bytes;
@@ -35,7 +35,7 @@ struct reduce_chunks : panel_steps<R> {
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
     for_panels(recurrence, partition, partition.stack(block % stacks), block / stacks,
-               [&](const R& row, const R& here, const panel_place& at) {
+               [&](const R& row, const R& here, const panel_position& at) {
                  if (at.chunk == 0) keep_first_state(row, at);
                  if (partition.sharing == shared_factor::nowhere)
                    reduce_columns(here, at);
@@ -46,20 +46,22 @@ struct reduce_chunks : panel_steps<R> {
   }
 
  private:
-  SCANREC_DEVICE void keep_first_state(const R& row, const panel_place& at) const {
+  SCANREC_DEVICE void keep_first_state(const R& row, const panel_position& at) const {
     if (base::own_block() != 0 || (partition.in_time() && base::own_column() != 0)) return;
     const std::int64_t c = partition.channel_at(at, base::own_column());
     if (c >= partition.lanes.all.channel) return;
-    simd::store_one(chunks.first_states + partition.lane_of(at.g, at.b, c),
-                    simd::to_wide<carry>(row.template begin<typename base::scalar>(place{0, c})));
+    simd::store_one(
+        chunks.first_states + partition.lane_of(at.g, at.b, c),
+        simd::to_wide<carry>(row.template begin<typename base::scalar>(position{0, c})));
   }
-  SCANREC_DEVICE void write(const panel_place& at, carry product, carry offset, bool reset) const {
-    const std::int64_t i = base::map_place(at, base::own_column());
+  SCANREC_DEVICE void write(const panel_position& at, carry product, carry offset,
+                            bool reset) const {
+    const std::int64_t i = base::map_index(at, base::own_column());
     simd::store_one(chunks.products + i, product);
     simd::store_one(chunks.offsets + i, offset);
     if (chunks.resets) chunks.resets[i] = reset;
   }
-  SCANREC_DEVICE void reduce_columns(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void reduce_columns(const R& here, const panel_position& at) const {
     base::store_block(base::compose_block(here, at));
     device::synchronise_block();
     if (base::own_block() != 0 || !partition.there(at, 0, base::own_column())) return;
@@ -70,7 +72,7 @@ struct reduce_chunks : panel_steps<R> {
     }
     write(at, all.all.a, all.all.u, all.reset);
   }
-  SCANREC_DEVICE void reduce_panel(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void reduce_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const device::shared_array<carry> sums(partials);
     // What a reset has cut off is not even multiplied by zero.
@@ -98,7 +100,7 @@ struct apply_chunks : panel_steps<R> {
   using base = panel_steps<R>;
   using base::partition, base::chunks, base::columns, base::threads;
   using typename base::block_map, typename base::carry, typename base::matrix, typename base::maps,
-      typename base::place, typename base::scalar, typename base::wide_value;
+      typename base::position, typename base::scalar, typename base::wide_value;
   static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
   static constexpr bool synchronises = true;
   static constexpr std::int64_t product_bytes = matrix::template product_bytes<Precision>,
@@ -119,7 +121,7 @@ struct apply_chunks : panel_steps<R> {
       device::synchronise_block();
     }
     for_panels(recurrence, partition, stack, panel,
-               [&](const R& row, const R& here, const panel_place& at) {
+               [&](const R& row, const R& here, const panel_position& at) {
                  carry_in(row, at);
                  if (partition.sharing == shared_factor::nowhere)
                    run_columns(here, at);
@@ -136,7 +138,7 @@ struct apply_chunks : panel_steps<R> {
  private:
   template <class F>
   SCANREC_DEVICE void for_own_steps(const region& stack, std::int64_t panel, F f) const {
-    const panel_place at{0, 0, 0, panel * (partition.in_time() ? columns : 1)};
+    const panel_position at{0, 0, 0, panel * (partition.in_time() ? columns : 1)};
     const std::int64_t end = partition.end_step(at);
     for (std::int64_t t = partition.first_step(at) + device::thread_index(); t < end;
          t += threads) {
@@ -146,16 +148,16 @@ struct apply_chunks : panel_steps<R> {
     }
   }
   // The states in front of the columns.
-  SCANREC_DEVICE void carry_in(const R& row, const panel_place& at) const {
+  SCANREC_DEVICE void carry_in(const R& row, const panel_position& at) const {
     if (base::own_block() == 0 && partition.there(at, 0, base::own_column())) {
       const std::int64_t c = partition.channel_at(at, base::own_column());
       carry x;
       if (partition.chunks == 1)
-        x = simd::to_wide<carry>(row.template begin<scalar>(place{0, c}));
+        x = simd::to_wide<carry>(row.template begin<scalar>(position{0, c}));
       else if (partition.time_at(at, 0, base::own_column()) == 0)
         x = simd::load_one<carry>(chunks.first_states + partition.lane_of(at.g, at.b, c));
       else
-        x = simd::load_one<carry>(chunks.offsets + base::map_place(at, base::own_column()) -
+        x = simd::load_one<carry>(chunks.offsets + base::map_index(at, base::own_column()) -
                                   partition.lane_count());
       device::shared_array<carry>(incoming).store(base::own_column(), x);
     }
@@ -166,7 +168,7 @@ struct apply_chunks : panel_steps<R> {
   }
 
   // States are products of a triangle.
-  SCANREC_DEVICE void multiply_panel(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void multiply_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const int column = base::own_column();
     if (base::own_block() == 0 && partition.there(at, 0, column)) {
@@ -182,7 +184,7 @@ struct apply_chunks : panel_steps<R> {
     if (matrix::template apply<Precision>(nonfinite)) run_nonfinite(here, at, nonfinite);
   }
   // States from the maps of blocks of steps, which are composed from left to right.
-  SCANREC_DEVICE void run_columns(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void run_columns(const R& here, const panel_position& at) const {
     const block_map own = base::compose_block(here, at);
     base::store_block(own);
     device::synchronise_block();
@@ -207,11 +209,11 @@ struct apply_chunks : panel_steps<R> {
     }
     if (any_nonfinite) run_nonfinite(here, at, nonfinite);
   }
-  SCANREC_DEVICE static scalar step_from(const R& here, const place& p, const scalar& x) {
+  SCANREC_DEVICE static scalar step_from(const R& here, const position& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
   // Columns in which something is not finite, step after step by the first of their threads.
-  SCANREC_DEVICE void run_nonfinite(const R& here, const panel_place& at, bool nonfinite) const {
+  SCANREC_DEVICE void run_nonfinite(const R& here, const panel_position& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
     device::synchronise_block();
@@ -228,11 +230,11 @@ struct apply_chunks : panel_steps<R> {
   }
 
   // Takes every step from the state before it.
-  SCANREC_DEVICE void finish(const R& row, const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void finish(const R& row, const R& here, const panel_position& at) const {
     const int thread = device::thread_index();
     if (partition.in_time()) {
       running_sums running{};
-      const place tile{at.chunk / columns * threads + thread, at.c};
+      const position tile{at.chunk / columns * threads + thread, at.c};
       if (sums_over_time) clear_lane_sums(row, tile);
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
       here.drain(tile, running);
@@ -242,7 +244,7 @@ struct apply_chunks : panel_steps<R> {
         take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
     } else if (partition.steps_side_by_side && !sums_over_time) {
       running_sums none{};
-      base::for_sites([&](int r, int column) { take(here, at, r, column, place{}, none); });
+      base::for_sites([&](int r, int column) { take(here, at, r, column, position{}, none); });
     } else {
       take_column(row, here, at, base::own_column(), at.chunk * chunk_blocks + base::own_block(),
                   base::own_block(), chunk_blocks);
@@ -252,28 +254,28 @@ struct apply_chunks : panel_steps<R> {
     device::synchronise_block();
     const std::int64_t c = partition.channel_at(at, base::own_column());
     if (base::own_block() == 0 && c < partition.lanes.all.channel)
-      here.end(place{0, c}, row.template begin<scalar>(place{0, c}));
+      here.end(position{0, c}, row.template begin<scalar>(position{0, c}));
   }
   // Steps `first`, `first + apart`, ... of a column, whose sums go to a tile of the column's.
-  SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_place& at, int column,
+  SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_position& at, int column,
                                   std::int64_t tile_number, int first, int apart) const {
     const std::int64_t c = partition.channel_at(at, column);
     if (c >= partition.lanes.all.channel) return;
-    const place tile{tile_number, c};
+    const position tile{tile_number, c};
     running_sums running{};
     if (sums_over_time) clear_lane_sums(row, tile);
     for (int r = first; r < chunk_steps; r += apart) take(here, at, r, column, tile, running);
     here.drain(tile, running);
   }
-  SCANREC_DEVICE void take(const R& here, const panel_place& at, int r, int column,
-                           const place& tile, running_sums& running) const {
+  SCANREC_DEVICE void take(const R& here, const panel_position& at, int r, int column,
+                           const position& tile, running_sums& running) const {
     if (!partition.there(at, r, column)) return;
-    const place p = base::site(at, r, column);
+    const position p = base::site(at, r, column);
     const scalar before =
         r == 0 ? maps::template state_of<scalar>(state_in(column)) : matrix::load(r - 1, column);
     const scalar after =
         scanrec::detail::take_step(here, p, here.template load<scalar>(p), before, running);
-    if (p.time == partition.steps - 1) here.end(place{tile.time, p.channel}, after);
+    if (p.time == partition.steps - 1) here.end(position{tile.time, p.channel}, after);
   }
 };
 

@@ -29,7 +29,7 @@ enum class shared_factor {
 };
 
 /// Where a panel stands.
-struct panel_place {
+struct panel_position {
   std::int64_t g = 0, b = 0, c = 0;  // the lane, or the first of the channels
   std::int64_t chunk = 0;            // the chunk, or the first
 };
@@ -80,18 +80,20 @@ struct chunk_partition {
   SCANREC_HD std::int64_t channel_step() const { return in_time() ? 1 : columns; }
 
   // A site of a panel: its step and channel, and whether there are such.
-  SCANREC_HD std::int64_t time_at(const panel_place& at, int row, int column) const {
+  SCANREC_HD std::int64_t time_at(const panel_position& at, int row, int column) const {
     return (at.chunk + (in_time() ? column : 0)) * chunk_steps + row;
   }
-  SCANREC_HD std::int64_t channel_at(const panel_place& at, int column) const {
+  SCANREC_HD std::int64_t channel_at(const panel_position& at, int column) const {
     return in_time() ? at.c : at.c + column;
   }
-  SCANREC_HD bool there(const panel_place& at, int row, int column) const {
+  SCANREC_HD bool there(const panel_position& at, int row, int column) const {
     return time_at(at, row, column) < steps && channel_at(at, column) < lanes.all.channel;
   }
   /// Steps of a panel, from its first on.
-  SCANREC_HD std::int64_t first_step(const panel_place& at) const { return at.chunk * chunk_steps; }
-  SCANREC_HD std::int64_t end_step(const panel_place& at) const {
+  SCANREC_HD std::int64_t first_step(const panel_position& at) const {
+    return at.chunk * chunk_steps;
+  }
+  SCANREC_HD std::int64_t end_step(const panel_position& at) const {
     const std::int64_t end = (at.chunk + (in_time() ? columns : 1)) * chunk_steps;
     return end < steps ? end : steps;
   }

@@ -87,8 +87,8 @@ template <class R, recurrence::assume Assume, memory_space Space = memory_space:
 struct lane_loop {
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
+  using inner_position = recurrence::position<recurrence::lane_axis::channel, Assume>;
   using running_sums = typename R::template sums<scalar>;
 
   std::int64_t steps = 0;  // of the sequence
@@ -96,13 +96,13 @@ struct lane_loop {
 
   /// The state before the first step.
   SCANREC_DEVICE lane begin(const R& row) const {
-    const place first{0, c};
+    const position first{0, c};
     clear_lane_sums(row, first);
     return row.template begin<scalar>(first);
   }
   /// Writes the final results, after the last step.
   SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
-    const place last{steps, c};
+    const position last{steps, c};
     const R at_end = scanrec::detail::standing_at(row, 0, c);
     if constexpr (Assume != recurrence::assume::plain) at_end.drain(last, running);
     at_end.end(last, x);
@@ -112,8 +112,8 @@ struct lane_loop {
   template <int Together = 0, class Row, class Sums>
   SCANREC_DEVICE lane take(const Row& row, std::int64_t begin, std::int64_t end, lane x,
                            Sums& running) const {
-    using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
-    using raw = decltype(load_ahead(row, inner_place{}));
+    using step = std::remove_cvref_t<decltype(row.template load<scalar>(position{}))>;
+    using raw = decltype(load_ahead(row, inner_position{}));
     constexpr int together = Together > 0 ? Together : steps_on_their_way<Row, Assume>();
     constexpr int group = together > 4 ? together / 4 : 1;
     const auto take_one = [&](const Row& r, const auto& at, const step& read) SCANREC_LAMBDA {
@@ -125,7 +125,7 @@ struct lane_loop {
     std::int64_t time = begin;
     const auto take_until = [&](std::int64_t last) SCANREC_LAMBDA {
       for (; time < last; ++time) {
-        const place at{time, c, time};
+        const position at{time, c, time};
         take_one(all, at, all.template load<scalar>(at));
       }
     };
@@ -147,15 +147,15 @@ struct lane_loop {
     };
     Row loading = scanrec::detail::standing_at(row, time, c), taking = loading;
     const std::int64_t inner_begin = time;
-    unconstructed<raw, together> places;
+    unconstructed<raw, together> loaded;
     const auto load = [&](int k, std::int64_t t) SCANREC_LAMBDA {
       scanrec::detail::for_reads(loading, say_memory);
-      places.at[k] = load_ahead(loading, inner_place{t, c});
+      loaded.at[k] = load_ahead(loading, inner_position{t, c});
       scanrec::detail::for_reads(loading, next_step);
     };
-    const auto take_place = [&](int k) SCANREC_LAMBDA {
+    const auto take_position = [&](int k) SCANREC_LAMBDA {
       scanrec::detail::for_writes(taking, say_memory);
-      take_one(taking, inner_place{time + k, c}, made_of(taking, places.at[k]));
+      take_one(taking, inner_position{time + k, c}, made_of(taking, loaded.at[k]));
       scanrec::detail::for_writes(taking, next_step);
     };
     SCANREC_UNROLL
@@ -165,7 +165,7 @@ struct lane_loop {
       SCANREC_UNROLL
       for (int first = 0; first < together; first += group) {
         SCANREC_UNROLL
-        for (int k = first; k < first + group; ++k) take_place(k);
+        for (int k = first; k < first + group; ++k) take_position(k);
         SCANREC_UNROLL
         for (int k = first; k < first + group; ++k) load(k, time + together + k);
       }
@@ -175,7 +175,7 @@ struct lane_loop {
       SCANREC_UNROLL
       for (int k = 0; k < together; ++k) {
         if (time + k >= inner_end) continue;
-        take_place(k);
+        take_position(k);
         if (time + together + k < inner_end) load(k, time + together + k);
       }
     }
@@ -187,17 +187,18 @@ struct lane_loop {
   template <class Forward>
   SCANREC_DEVICE void take_anew(const Forward& forward, const scanrec::detail::block& part) const {
     typename Forward::template sums<scalar> none;
-    take(forward, part.begin, part.end, forward.template begin<scalar>(place{part.begin, c}), none);
+    take(forward, part.begin, part.end, forward.template begin<scalar>(position{part.begin, c}),
+         none);
   }
 
  private:
   // Whether steps loaded ahead are kept as they were read, before any conversion.
   template <class Row>
   static constexpr bool keeps_raw = requires(const Row& r) {
-    r.template load_raw<scalar>(inner_place{});
+    r.template load_raw<scalar>(inner_position{});
   };
   template <class Row>
-  SCANREC_DEVICE static auto load_ahead(const Row& r, const inner_place& at) {
+  SCANREC_DEVICE static auto load_ahead(const Row& r, const inner_position& at) {
     if constexpr (keeps_raw<Row>)
       return r.template load_raw<scalar>(at);
     else

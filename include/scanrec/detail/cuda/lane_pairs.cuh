@@ -76,8 +76,9 @@ struct run_pairs {
 
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  using inner_place = recurrence::place<recurrence::lane_axis::channel, recurrence::assume::plain>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
+  using inner_position =
+      recurrence::position<recurrence::lane_axis::channel, recurrence::assume::plain>;
 
   R recurrence;
   lane_dealing pairs;  // its channels are pairs
@@ -117,12 +118,12 @@ struct run_pairs {
     lane x[2];
     running_sums none{};
     SCANREC_UNROLL
-    for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(place{0, c + i});
+    for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(position{0, c + i});
     // At the ends of a sequence a neighbour is missing, and nothing is assumed.
     const auto take_edge = [&](std::int64_t t) SCANREC_LAMBDA {
       SCANREC_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const place at{t, c + i, t, i};
+        const position at{t, c + i, t, i};
         x[i] = scanrec::detail::take_step(all, at, all.template load<scalar>(at), x[i], none);
       }
     };
@@ -164,7 +165,7 @@ struct run_pairs {
                                   [&](auto& field) SCANREC_LAMBDA { point(field, written[o++]); });
       SCANREC_UNROLL
       for (int l = 0; l < 2; ++l) {
-        const inner_place at{t, c + l, 0, l};
+        const inner_position at{t, c + l, 0, l};
         x[l] = scanrec::detail::take_step(here, at, here.template load<scalar>(at), x[l], none);
       }
       o = 0;
@@ -197,7 +198,7 @@ struct run_pairs {
     if (end < steps) take_edge(end);
     SCANREC_UNROLL
     for (int i = 0; i < 2; ++i)
-      scanrec::detail::standing_at(row, 0, c + i).end(place{steps, c + i}, x[i]);
+      scanrec::detail::standing_at(row, 0, c + i).end(position{steps, c + i}, x[i]);
   }
   template <class Field>
   SCANREC_DEVICE static auto* elements_of(const Field& field, two& at) {

@@ -158,7 +158,7 @@ struct lane_plan {
       if (array.use == access::read) continue;
       output& o = *out++;
       if (!scanrec::detail::summed(array)) continue;
-      std::int64_t places = 0;
+      std::int64_t accumulators = 0;
       o.per_lane = !sum_keeps_time(array);
       o.per_strip = !o.per_lane && strip_lanes > 0;
       o.per_step = !o.per_lane && !o.per_strip;
@@ -167,17 +167,17 @@ struct lane_plan {
         const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
         o.strides = {lanes.all.channel, tiles > 1 ? all : 0, 1,
                      lanes.all.channel * lanes.all.batch};
-        places = all * tiles;
+        accumulators = all * tiles;
       } else if (o.per_strip) {
         o.strides = {strips * steps, 1, steps, strips * steps * p.shape.batch};
-        places = strips * steps * p.shape.batch * p.shape.group;
+        accumulators = strips * steps * p.shape.batch * p.shape.group;
         strip_sum_bytes += array.wide_bytes;
       } else {
-        places = scanrec::detail::dense_sums(array, p.shape, o.strides);
+        accumulators = scanrec::detail::dense_sums(array, p.shape, o.strides);
         for (int i = 0; i < 3; ++i)
           serial[i] = serial[i] || scanrec::detail::broadcast_along(array, lane_axes[i]);
       }
-      o.first = reserve(places * array.wide_bytes);
+      o.first = reserve(accumulators * array.wide_bytes);
     }
     lanes.threads = 1;
     for (int i = 0; i < 3; ++i) {

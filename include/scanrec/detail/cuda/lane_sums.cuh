@@ -16,8 +16,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// Clears the places of a lane and tile of steps, at (tile, channel): of outputs that have one.
-template <class R, class Place>
-SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
+template <class R, class Position>
+SCANREC_DEVICE void clear_lane_sums(const R& row, const Position& at) {
   const auto clear = [&at](const auto& out) {
     using wide = std::remove_pointer_t<decltype(out.sums.data)>;
     const auto& s = out.sums.strides;
@@ -125,10 +125,10 @@ struct lane_sums {
   SCANREC_HD wide take_term(const extents& element, std::int64_t i) const {
     const extents at = position(i, summed);
     const auto& s = out.sums.strides;
-    auto& place =
+    auto& position =
         out.sums.data[scanrec::detail::offset_of(element, s) + scanrec::detail::offset_of(at, s)];
-    const wide term = simd::from_element(place);
-    place = std::remove_reference_t<decltype(place)>{};
+    const wide term = simd::from_element(position);
+    position = std::remove_reference_t<decltype(position)>{};
     return term;
   }
   SCANREC_HD void write(const extents& element, wide sum) const {
@@ -184,9 +184,10 @@ struct add_terms_by_block {
 template <class S>
 void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bool per_strip,
                stream_t stream) {
-  extents places = plan.lanes.all;
-  if (per_strip) places.channel = plan.strips;
-  const lane_sums<S> sums(out, places, per_strip ? plan.steps : 1, per_strip ? 1 : plan.tiles);
+  extents accumulators = plan.lanes.all;
+  if (per_strip) accumulators.channel = plan.strips;
+  const lane_sums<S> sums(out, accumulators, per_strip ? plan.steps : 1,
+                          per_strip ? 1 : plan.tiles);
   constexpr std::int64_t few_terms = 32;
   if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
     constexpr int threads = add_terms_in_turn<S>::threads;

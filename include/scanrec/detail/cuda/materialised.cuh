@@ -143,7 +143,7 @@ struct operator_algebra {
   SCANREC_HD E compose(const E& earlier, const E& later) const { return op(earlier, later); }
   SCANREC_HD E act(const E& later, const E& x) const { return op(x, later); }
   SCANREC_HD static const E& state_of(const E& x) { return x; }
-  SCANREC_HD static void hold(E& place, const E& x) { place = x; }
+  SCANREC_HD static void hold(E& position, const E& x) { position = x; }
 };
 template <class R>
 auto device_algebra(const R& r) {
@@ -163,7 +163,7 @@ struct load_maps {
   static constexpr int threads = 128;
   static constexpr int blocks_together = 4;
   static constexpr bool synchronises = false;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
 
   R recurrence;
   operator_copy<R> copied_operator;
@@ -182,12 +182,12 @@ struct load_maps {
     if (k == 0) {
       if (!scanrec::detail::starts(r)) return;
       step_map<R> first;
-      device_algebra_of<R>::hold(first, row.template begin<scalar_of<R>>(place{0, at.channel}));
+      device_algebra_of<R>::hold(first, row.template begin<scalar_of<R>>(position{0, at.channel}));
       store(grid.index(lane, first_state), first);
       return;
     }
     const R here = scanrec::detail::standing_at(row, 0, at.channel);
-    const place step{k - 1, at.channel, k - 1};
+    const position step{k - 1, at.channel, k - 1};
     const auto read = here.template load<scalar_of<R>>(step);
     const std::int64_t index = grid.index(lane, k + shift);
     store(index, here.map(step, read));
@@ -209,7 +209,7 @@ struct finish_steps {
   static constexpr int threads = 128;
   static constexpr int blocks_together = 2;
   static constexpr bool synchronises = false;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
 
   R recurrence;
   operator_copy<R> copied_operator;
@@ -243,24 +243,24 @@ struct finish_steps {
     using scalar = scalar_of<R>;
     using lane = typename R::template state_of<scalar>;
     const std::int64_t c = at.channel;
-    const place sums{worker, c};
+    const position sums{worker, c};
     clear_lane_sums(row, sums);
     const std::int64_t number = (at.group * grid.lanes.batch + at.batch) * grid.lanes.channel + c;
     const R here = scanrec::detail::standing_at(row, 0, c);
     typename R::template sums<scalar> running{};
     lane after{};
     for (std::int64_t t = worker; t < steps; t += workers) {
-      const place step{t, c, t};
+      const position step{t, c, t};
       const auto read = here.template load<scalar>(step);
       // The first state is not read again: the thread of the last step may have overwritten it.
       const lane before = t == 0 && !scanrec::detail::starts(row)
-                              ? row.template begin<scalar>(place{0, c})
+                              ? row.template begin<scalar>(position{0, c})
                               : device_algebra_of<R>::state_of(
                                     from.template at<step_map<R>>(grid.index(number, t + shift)));
       after = scanrec::detail::take_step(here, step, read, before, running);
     }
     here.drain(sums, running);
-    if (steps == 0) after = row.template begin<scalar>(place{0, c});
+    if (steps == 0) after = row.template begin<scalar>(position{0, c});
     if (steps == 0 || (steps - 1) % workers == worker) here.end(sums, after);
   }
 };

@@ -36,7 +36,7 @@ struct panel_steps {
   using maps = scanrec::detail::element_maps<R>;
   using map = typename maps::map;
   using carry = typename maps::carry;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
   static constexpr int threads = matrix::threads, columns = matrix::columns;
 
   chunk_partition partition;
@@ -53,7 +53,7 @@ struct panel_steps {
       else
         f(e / columns, e % columns);
   }
-  SCANREC_DEVICE place site(const panel_place& at, int r, int column) const {
+  SCANREC_DEVICE position site(const panel_position& at, int r, int column) const {
     const std::int64_t t = partition.time_at(at, r, column);
     return {t, partition.channel_at(at, column), t, partition.channel_at(at, column) - at.c};
   }
@@ -62,7 +62,7 @@ struct panel_steps {
     affine<scalar> map;
     bool reset;
   };
-  SCANREC_DEVICE static reset_map map_at(const R& here, const place& p) {
+  SCANREC_DEVICE static reset_map map_at(const R& here, const position& p) {
     const auto read = here.template load<scalar>(p);
     bool reset = false;
     if (here.resets.present()) reset = !simd::all_zero(read.reset);
@@ -71,7 +71,7 @@ struct panel_steps {
 
   /// Loads the inputs of a panel, and the factors that its columns share; makes the triangle.
   /// Beyond the end of the sequence nothing is added, and nothing forgotten.
-  SCANREC_DEVICE void load_panel(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE void load_panel(const R& here, const panel_position& at) const {
     const auto zero = simd::constant<scalar>(0);
     for_sites([&](int r, int column) {
       matrix::store(
@@ -93,7 +93,7 @@ struct panel_steps {
     map all;
     bool reset;
   };
-  SCANREC_DEVICE block_map compose_block(const R& here, const panel_place& at) const {
+  SCANREC_DEVICE block_map compose_block(const R& here, const panel_position& at) const {
     const scanrec::detail::map_algebra algebra;
     block_map own{map::identity(), false};
     for (int k = 0; k < chunk_block; ++k) {
@@ -120,7 +120,7 @@ struct panel_steps {
   }
 
   /// The place of a column's map among those of chunks.
-  SCANREC_DEVICE std::int64_t map_place(const panel_place& at, int column) const {
+  SCANREC_DEVICE std::int64_t map_index(const panel_position& at, int column) const {
     const std::int64_t lane = partition.lane_of(at.g, at.b, partition.channel_at(at, column));
     return (at.chunk + (partition.in_time() ? column : 0)) * partition.lane_count() + lane;
   }
@@ -136,7 +136,7 @@ SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, con
       const R row = scanrec::detail::bound(r, g, b);
       for (std::int64_t c = stack.begin.channel; c < stack.end.channel;
            c += partition.channel_step())
-        f(row, scanrec::detail::standing_at(row, 0, c), panel_place{g, b, c, chunk});
+        f(row, scanrec::detail::standing_at(row, 0, c), panel_position{g, b, c, chunk});
     }
 }
 

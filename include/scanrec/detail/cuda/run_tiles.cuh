@@ -20,7 +20,7 @@
 #include <scanrec/detail/cuda/staging.cuh>
 #include <scanrec/detail/cuda/tile_maps.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
 #include <scanrec/detail/cuda/tiles_before.cuh>
@@ -52,8 +52,8 @@ struct run_tiles {
 
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using position = recurrence::position<recurrence::lane_axis::channel>;
+  using inner_position = recurrence::position<recurrence::lane_axis::channel, Assume>;
   using step = scanrec::detail::step_of<R>;
   using maps = scanrec::detail::element_maps<R>;
   using map = typename maps::map;
@@ -85,13 +85,13 @@ struct run_tiles {
                                 kinds =
                                     nonfinite_columns + aligned(device::warp_size * sizeof(int)),
                                 seen_states = kinds + aligned(threads * sizeof(seen)),
-                                sum_places = seen_states + aligned(threads * sizeof(carry));
+                                sum_views = seen_states + aligned(threads * sizeof(carry));
   using thread_sums_of_carry =
       thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type,
                   Assume != recurrence::assume::plain>;
   // Tiles in turn receive no maps.
-  static constexpr std::int64_t seen_maps = sum_places + aligned(static_cast<std::size_t>(
-                                                             thread_sums_of_carry::shared_bytes)),
+  static constexpr std::int64_t seen_maps = sum_views + aligned(static_cast<std::size_t>(
+                                                            thread_sums_of_carry::shared_bytes)),
                                 staged = seen_maps + (Order == tile_order::in_turn
                                                           ? 0
                                                           : aligned(threads * sizeof(map)));
@@ -107,19 +107,19 @@ struct run_tiles {
       if (device::thread_index() == 0)
         head.store(0, tile_of(partition, 0, static_cast<std::uint32_t>(device::block_index())));
       device::synchronise_block();
-      if (in_rows(0)) begin_rows(place_in(partition, head.load(0)));
+      if (in_rows(0)) begin_rows(position_in(partition, head.load(0)));
       for (std::uint32_t tile = 0; tile < partition.tiles; ++tile) {
         if (in_rows(tile)) device::wait_for_copies();
         device::synchronise_block();  // shared memory is used again
         drawn_tile own = head.load(0);
         own.tile = tile;
-        take_tile(place_in(partition, own));
+        take_tile(position_in(partition, own));
       }
     }
   }
 
  private:
-  SCANREC_DEVICE void take_tile(const tile_place& at) const {
+  SCANREC_DEVICE void take_tile(const tile_position& at) const {
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
@@ -136,7 +136,7 @@ struct run_tiles {
     if (in_rows(at.tile + 1)) {
       drawn_tile own = device::shared_array<drawn_tile>(0).load(0);
       own.tile = static_cast<std::uint32_t>(at.tile) + 1;
-      begin_rows(place_in(partition, own));
+      begin_rows(position_in(partition, own));
     }
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
@@ -190,11 +190,11 @@ struct run_tiles {
   SCANREC_DEVICE bool in_rows(std::int64_t tile) const {
     return Order == tile_order::in_turn && rows.have(partition, tile);
   }
-  SCANREC_DEVICE void begin_rows(const tile_place& at) const {
+  SCANREC_DEVICE void begin_rows(const tile_position& at) const {
     if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), partition, at, staged);
   }
   // Passes the state after a tile on: to the block of the next tile, or to the same thread.
-  SCANREC_DEVICE void pass(const tile_place& at, const carry& x) const {
+  SCANREC_DEVICE void pass(const tile_position& at, const carry& x) const {
     if constexpr (Order == tile_order::by_ticket)
       before_it().state_after(at).send(x, call_number());
     else
@@ -202,11 +202,11 @@ struct run_tiles {
   }
   // The recurrence at the lane of the thread. It is constructed where it is used, because keeping
   // it would take the registers of the steps.
-  SCANREC_DEVICE R at_lane(tile_place at) const {
+  SCANREC_DEVICE R at_lane(tile_position at) const {
     device::pin(at.c);
     return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
   }
-  SCANREC_DEVICE R at_row(tile_place at) const {
+  SCANREC_DEVICE R at_row(tile_position at) const {
     device::pin(at.g), device::pin(at.b);
     return scanrec::detail::bound(copied_operator.in(recurrence), at.g, at.b);
   }
@@ -217,8 +217,8 @@ struct run_tiles {
             messages,
             {kinds, seen_maps, seen_states, warp_maps, composed_maps}};
   }
-  SCANREC_DEVICE carry first_state(const tile_place& at) const {
-    return maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c}));
+  SCANREC_DEVICE carry first_state(const tile_position& at) const {
+    return maps::carry_of(at_lane(at).template begin<scalar>(position{0, at.c}));
   }
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     return maps::advance(copied_operator.in(recurrence), first, m, x);
@@ -228,7 +228,7 @@ struct run_tiles {
   }
   // Loads the steps of a thread, and composes their maps.
   template <class Algebra>
-  SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
+  SCANREC_DEVICE void load_segment(const tile_position& at, const Algebra& algebra, step* now,
                                    map& own) const {
     R here = at_lane(at);
     const bool whole =
@@ -253,14 +253,14 @@ struct run_tiles {
     load_checked(here, at, algebra, now, own);
   }
   template <class Algebra>
-  SCANREC_DEVICE void load_checked(const R& here, const tile_place& at, const Algebra& algebra,
+  SCANREC_DEVICE void load_checked(const R& here, const tile_position& at, const Algebra& algebra,
                                    step* now, map& own) const {
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
-        const inner_place p = inner_place_of(at, k);
+        const inner_position p = inner_position_of(at, k);
         // At the ends of a sequence a neighbour is missing, and nothing is assumed.
-        now[k] = at_edge(p.time) ? here.template load<scalar>(place_of(at, p.time))
+        now[k] = at_edge(p.time) ? here.template load<scalar>(position_of(at, p.time))
                                  : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
@@ -268,15 +268,15 @@ struct run_tiles {
   }
   // A whole segment within the sequence loads all its steps before it uses any.
   template <bool InRegisters, class Algebra>
-  SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_place& at,
+  SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_position& at,
                                                        const Algebra& algebra, step* now,
                                                        map& own) {
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
-      now[k] = here.template load<scalar>(inner_place_of<InRegisters>(at, k));
+      now[k] = here.template load<scalar>(inner_position_of<InRegisters>(at, k));
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k) {
-      const map m = maps::widened(here.map(inner_place_of<InRegisters>(at, k), now[k]));
+      const map m = maps::widened(here.map(inner_position_of<InRegisters>(at, k), now[k]));
       own = k == 0 ? m : algebra.compose(own, m);
     }
   }
@@ -287,10 +287,10 @@ struct run_tiles {
   }
   // The place of step k, which is in its array or in registers.
   template <bool InRegisters = false>
-  SCANREC_DEVICE static inner_place inner_place_of(const tile_place& at, int k) {
+  SCANREC_DEVICE static inner_position inner_position_of(const tile_position& at, int k) {
     return {at.first + k, at.c, InRegisters ? k : at.first + k};
   }
-  SCANREC_DEVICE static place place_of(const tile_place& at, std::int64_t time) {
+  SCANREC_DEVICE static position position_of(const tile_position& at, std::int64_t time) {
     return {time, at.c, time};
   }
   SCANREC_DEVICE static bool finite(const map& m) {
@@ -303,7 +303,7 @@ struct run_tiles {
   // ---- within a tile ----------------------------------------------------------------------------
 
   // Whether any thread of the channel has found a number that is not finite. Rare.
-  SCANREC_DEVICE bool column_is_nonfinite(const tile_place& at, bool nonfinite) const {
+  SCANREC_DEVICE bool column_is_nonfinite(const tile_position& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
     verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
     device::synchronise_block();
@@ -315,14 +315,14 @@ struct run_tiles {
   }
 
   // Whether a thread has a whole segment, all results of which go through shared memory.
-  SCANREC_DEVICE bool takes_staged(const tile_place& at) const {
+  SCANREC_DEVICE bool takes_staged(const tile_position& at) const {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;
   }
   // Computes the steps of a thread; in a nonfinite channel the leading thread computes the whole
   // tile. Values that follow from the position of the thread are computed again, since keeping them
   // takes registers.
-  SCANREC_DEVICE void run_segment(tile_place at, const step* now, bool nonfinite,
+  SCANREC_DEVICE void run_segment(tile_position at, const step* now, bool nonfinite,
                                   bool unknown) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);
     thread_sums_of_carry sums;
@@ -347,7 +347,7 @@ struct run_tiles {
       const std::int64_t last = at.first + count;
       if (nonfinite) {
         for (std::int64_t t = at.first; t < last; ++t) {
-          const place p = place_of(at, t);
+          const position p = position_of(at, t);
           x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
@@ -357,18 +357,19 @@ struct run_tiles {
           const map before = device::shared_array<map>(composed_maps).load(device::thread_index());
           x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
         }
-        const auto take_at = [&](const R& r, const inner_place& p, int k) SCANREC_LAMBDA {
+        const auto take_at = [&](const R& r, const inner_position& p, int k) SCANREC_LAMBDA {
           x = scanrec::detail::take_step(r, p, now[k], x, running);
         };
         const auto take = [&](const R& r, int k)
-                              SCANREC_LAMBDA { take_at(r, inner_place_of(at, k), k); };
+                              SCANREC_LAMBDA { take_at(r, inner_position_of(at, k), k); };
         if (in_rows(at.tile)) {
           if constexpr (Order == tile_order::in_turn) {
             typename whole_rows<R, segment_steps>::registers results;
             R there = here;
             rows.aim(there, results);
             SCANREC_UNROLL
-            for (int k = 0; k < segment_steps; ++k) take_at(there, inner_place_of<true>(at, k), k);
+            for (int k = 0; k < segment_steps; ++k)
+              take_at(there, inner_position_of<true>(at, k), k);
             rows.put(there, staged, results);
           }
         } else if (takes_staged(at)) {
@@ -385,11 +386,11 @@ struct run_tiles {
             if (k < at.count) take(here, k);
         }
       }
-      if constexpr (Assume != recurrence::assume::plain) here.drain(place_of(at, last), running);
+      if constexpr (Assume != recurrence::assume::plain) here.drain(position_of(at, last), running);
       if (last == partition.steps && (at.count > 0 || at.tile + 1 == partition.tiles))
-        here.end(place{partition.steps, at.c}, x);
+        here.end(position{partition.steps, at.c}, x);
     }
-    sums.gather(recurrence, partition, at, sum_places);
+    sums.gather(recurrence, partition, at, sum_views);
   }
 };
 

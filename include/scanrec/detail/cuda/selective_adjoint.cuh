@@ -196,7 +196,7 @@ struct pull_selective {
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) chunk_state(chunk, i) = stored_state(x[i]);
         this->stand_at(at(chunk));
-        this->place_steps();
+        this->stage_steps();
         device::synchronise_block();
         SCANREC_UNROLL_BY_2
         for (int t = 0; t < Shape::steps; t += 4)
@@ -214,7 +214,7 @@ struct pull_selective {
           for (int i = 0; i < S; ++i) x[i] = loaded_state(chunk_state(chunk, i));
         }
         this->stand_at(at(chunk));
-        this->place_all();
+        this->stage_all();
         device::synchronise_block();
         pull_chunk(at(chunk));
         device::synchronise_block();
@@ -249,9 +249,9 @@ struct pull_selective {
       for (int apart = 1; apart < L; apart *= 2)
         of_channel = of_channel + device::exchange_across(of_channel, apart);
       if (this->lane_ != 0 || !this->own()) return;
-      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
-      if (room.bias != nullptr) room.bias[place] = of_channel.first;
-      if (room.skip != nullptr) room.skip[place] = of_channel.second;
+      const std::int64_t position = this->at_.batch * p.channels + this->own_channel();
+      if (room.bias != nullptr) room.bias[position] = of_channel.first;
+      if (room.skip != nullptr) room.skip[position] = of_channel.second;
     }
   };
 };

@@ -96,9 +96,9 @@ struct selective_vjp_layout {
   selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {
     using scanrec::detail::clipped_product;
     scanrec::detail::arena pieces(memory, 16);
-    const auto take = [&]<class T>(T*& place, std::int64_t count) {
+    const auto take = [&]<class T>(T*& position, std::int64_t count) {
       // At least one element: a null pointer means that a sum is not wanted.
-      place = pieces.take<T>(std::max<std::int64_t>(count, 1));
+      position = pieces.take<T>(std::max<std::int64_t>(count, 1));
     };
     with_selective_kernel<selective_pass::adjoint>(
         p,

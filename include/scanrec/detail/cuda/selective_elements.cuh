@@ -37,7 +37,7 @@ class selective_elements {
   using run_of_values = packed<V, run>;
 
   SCANREC_DEVICE selective_elements(const selective_device_problem<number>& p,
-                                    const selective_place& at, std::int64_t places_byte,
+                                    const selective_position& at, std::int64_t offsets_byte,
                                     std::int64_t reset_mask_byte)
       : p_(p),
         at_(at),
@@ -48,7 +48,7 @@ class selective_elements {
         skip_runs_(Shape::skip),
         bias_runs_(Shape::bias),
         reset_mask_(reset_mask_byte),
-        places_(places_byte),
+        offsets_(offsets_byte),
         // Along the steps where these lie side by side in u, in either direction.
         along_channels_(p.u.strides.channel == 1 ||
                         (p.u.strides.time != 1 && p.u.strides.time != -1)) {
@@ -122,8 +122,8 @@ class selective_elements {
     if (!rows.present() || !has_elements()) return;
     const auto& s = rows.strides;
     const std::int64_t first = rows.offset(at_.batch, 0, at_.channel);
-    places_.store(k * Shape::with_elements + thread_,
-                  first + step_ * s.time + channel_of_run_ * s.channel);
+    offsets_.store(k * Shape::with_elements + thread_,
+                   first + step_ * s.time + channel_of_run_ * s.channel);
     // Chunks begin a whole number of runs before the last step.
     const std::int64_t beside = along_channels_ ? s.channel : s.time;
     const std::int64_t between = along_channels_ ? s.time : s.channel;
@@ -136,14 +136,15 @@ class selective_elements {
   SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& rows, int k, raw (&to)[Count],
                                           int first_run = 0) const {
     if (!rows.present() || !has_elements()) return forget(to);
-    const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
-    if (in_runs(k)) return rows.template load_runs<run>(to, place, far);
+    const std::int64_t position = this->position<Along>(rows, k, first_run),
+                       far = apart<Along>(rows);
+    if (in_runs(k)) return rows.template load_runs<run>(to, position, far);
     const std::int64_t near =
         Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
     const bool all = whole();
     rows.load(to, [&](int e) SCANREC_LAMBDA {
       return all || there<Along>(first_run + e / run, e % run)
-                 ? place + e / run * far + e % run * near
+                 ? position + e / run * far + e % run * near
                  : device_rows<V>::none;
     });
   }
@@ -156,14 +157,15 @@ class selective_elements {
   SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& rows, int k, const V (&x)[Count],
                                            int first_run = 0, bool add = false) const {
     if (!rows.present() || !has_elements()) return;
-    const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
-    if (in_runs(k) && !add) return rows.template store_runs<run>(x, place, far);
+    const std::int64_t position = this->position<Along>(rows, k, first_run),
+                       far = apart<Along>(rows);
+    if (in_runs(k) && !add) return rows.template store_runs<run>(x, position, far);
     const std::int64_t near =
         Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
     const bool all = whole();
     rows.store(x, add, [&](int e) SCANREC_LAMBDA {
       return all || there<Along>(first_run + e / run, e % run)
-                 ? place + e / run * far + e % run * near
+                 ? position + e / run * far + e % run * near
                  : device_rows<V>::none;
     });
   }
@@ -245,7 +247,7 @@ class selective_elements {
   }
 
   const selective_device_problem<number>& p_;
-  selective_place at_;
+  selective_position at_;
   device::shared_array<value_pair<V>> fed_;  // (step, its product with u) of (step, channel)
   device::shared_array<V> skip_, bias_;      // (channel)
   int thread_;
@@ -269,9 +271,9 @@ class selective_elements {
       return selective_threads * run / Shape::steps * rows.strides.channel;
   }
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE std::int64_t place(const device_rows<V>& rows, int k,
-                                                   int first_run) const {
-    return places_.load(k * Shape::with_elements + thread_) + begin_ * rows.strides.time +
+  SCANREC_DEVICE SCANREC_INLINE std::int64_t position(const device_rows<V>& rows, int k,
+                                                      int first_run) const {
+    return offsets_.load(k * Shape::with_elements + thread_) + begin_ * rows.strides.time +
            first_run * apart<Along>(rows);
   }
   template <selective_runs Along>
@@ -292,7 +294,7 @@ class selective_elements {
 
   device::shared_array<run_of_values> skip_runs_, bias_runs_;
   device::shared_array<std::uint32_t> reset_mask_;
-  device::shared_array<std::int64_t> places_;  // (array, thread), in elements
+  device::shared_array<std::int64_t> offsets_;  // (array, thread), in elements
   bool along_channels_;
   int step_, channel_of_run_;
   std::uint32_t in_runs_ = 0;

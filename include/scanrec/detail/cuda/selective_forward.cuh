@@ -74,8 +74,8 @@ struct run_selective {
     X x[S], gate[S];
 
     SCANREC_DEVICE block_run(const selective_device_problem<number>& problem,
-                             const selective_place& at)
-        : tile(problem, at, Shape::forward_places, Shape::forward_reset_mask),
+                             const selective_position& at)
+        : tile(problem, at, Shape::forward_offsets, Shape::forward_reset_mask),
           y(Shape::y),
           keep(Shape::forward_keep) {
       this->find(problem.u, of_u), this->find(problem.delta, of_delta);
@@ -102,7 +102,7 @@ struct run_selective {
       tile::forget(u), tile::forget(delta), tile::forget(z);
     }
     template <selective_runs Along>
-    SCANREC_DEVICE SCANREC_INLINE void place() const {
+    SCANREC_DEVICE SCANREC_INLINE void position() const {
       const auto& p = this->p_;
       V step[E], slope[E], u_value[E];
       this->numbers(p.delta, of_delta, delta, step), this->numbers(p.u, of_u, u, u_value);
@@ -120,12 +120,12 @@ struct run_selective {
         this->numbers(p.z, of_z, z, z_value), keep_values(1, z_value);
       }
     }
-    SCANREC_DEVICE SCANREC_INLINE void place_all() const {
+    SCANREC_DEVICE SCANREC_INLINE void stage_all() const {
       const auto& p = this->p_;
-      this->along([&](auto runs) SCANREC_LAMBDA { this->template place<runs.value>(); });
+      this->along([&](auto runs) SCANREC_LAMBDA { this->template position<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->place_mixing(p.b, this->b_, 0, b);
-        if (p.out.present()) this->place_mixing(p.c, this->c_, 0, c);
+        this->stage_mixing(p.b, this->b_, 0, b);
+        if (p.out.present()) this->stage_mixing(p.c, this->c_, 0, c);
       } else {
         this->take_mixing(p.b, this->b_);
         if (p.out.present()) this->take_mixing(p.c, this->c_);
@@ -202,7 +202,7 @@ struct run_selective {
       if (chunks > 0) fetch_all();
       for (; begin < p.time; begin += Shape::steps) {
         this->stand_at(begin);
-        place_all();
+        stage_all();
         device::synchronise_block();
         const std::int64_t end = begin + Shape::steps;
         this->stand_at(end);

@@ -42,20 +42,20 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   }
 
   /// What processing a chunk forward takes.
-  SCANREC_DEVICE SCANREC_INLINE void place_steps() const {
+  SCANREC_DEVICE SCANREC_INLINE void stage_steps() const {
     this->take_mixing(p.b, this->b_);
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
-      for (int of_run = 0; of_run < runs; ++of_run) this->template place_steps<along.value>(of_run);
+      for (int of_run = 0; of_run < runs; ++of_run) this->template stage_steps<along.value>(of_run);
     });
   }
   /// What processing it back takes, too.
-  SCANREC_DEVICE SCANREC_INLINE void place_all() const {
+  SCANREC_DEVICE SCANREC_INLINE void stage_all() const {
     this->take_mixing(p.b, this->b_);
     this->take_mixing(p.c, this->c_);
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
-      for (int of_run = 0; of_run < runs; ++of_run) this->template place_all<along.value>(of_run);
+      for (int of_run = 0; of_run < runs; ++of_run) this->template stage_all<along.value>(of_run);
     });
   }
   /// What is left of the gradients of u, delta and z; leaves what D, the bias and the intervals get
@@ -101,7 +101,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   }
 
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE void place_steps(int of_run) const {
+  SCANREC_DEVICE SCANREC_INLINE void stage_steps(int of_run) const {
     raw u[together], delta[together];
     this->template load<Along>(p.u, of_u, u, of_run);
     this->template load<Along>(p.delta, of_delta, delta, of_run);
@@ -119,7 +119,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   }
 
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE void place_all(int of_run) const {
+  SCANREC_DEVICE SCANREC_INLINE void stage_all(int of_run) const {
     raw u[together], delta[together], z[together], g[together];
     this->template load<Along>(p.u, of_u, u, of_run);
     this->template load<Along>(p.delta, of_delta, delta, of_run);

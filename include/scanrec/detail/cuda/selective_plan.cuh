@@ -94,8 +94,8 @@ struct selective_shape {
   static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(value));
   /// Threads that have elements, and bytes in which they remember where those of an array are.
   static constexpr int with_elements = std::min(selective_threads, steps* channels);
-  static constexpr std::int64_t place_bytes = with_elements * sizeof(std::int64_t);
-  static constexpr std::int64_t mixing_place_bytes = 4 * sizeof(std::int64_t);
+  static constexpr std::int64_t offset_bytes = with_elements * sizeof(std::int64_t);
+  static constexpr std::int64_t mixing_offset_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
   // Shared memory. Both kernels have (step, fed) and resets of steps and channels, B and C, D and
@@ -104,10 +104,10 @@ struct selective_shape {
   static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
                                 skip = c + mixing_bytes, bias = skip + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
-                                forward_places =
+                                forward_offsets =
                                     forward_keep + 2 * elements * selective_threads * sizeof(value),
                                 forward_reset_mask =
-                                    forward_places + mixing_place_bytes + 4 * place_bytes,
+                                    forward_offsets + mixing_offset_bytes + 4 * offset_bytes,
                                 forward_bytes = forward_reset_mask;
   static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
@@ -122,8 +122,9 @@ struct selective_shape {
                                 before = keep + kept * elements * selective_threads * sizeof(value),
                                 products =
                                     before + (steps / 4 - 1) * S * selective_threads * sizeof(V),
-                                vjp_places = products + 2 * warps * sum_steps * states * sizeof(V),
-                                vjp_reset_mask = vjp_places + mixing_place_bytes + 7 * place_bytes,
+                                vjp_offsets = products + 2 * warps * sum_steps * states * sizeof(V),
+                                vjp_reset_mask =
+                                    vjp_offsets + mixing_offset_bytes + 7 * offset_bytes,
                                 vjp_bytes = vjp_reset_mask;
   // And softplus of its elements, where gradients of intervals are wanted.
   static constexpr std::int64_t vjp_soft = vjp_reset_mask + reset_mask_bytes,
@@ -131,7 +132,7 @@ struct selective_shape {
 };
 
 /// The channels of a block.
-struct selective_place {
+struct selective_position {
   std::int64_t row = 0, batch = 0, group = 0, tile = 0;  // row: of all groups of all sequences
   std::int64_t channel = 0;                              // the first
   int count = 0;
@@ -150,8 +151,8 @@ struct selective_tiles {
         rows(batch * of_groups),
         channels(tile) {}
   [[nodiscard]] std::int64_t blocks() const { return rows * in_group; }
-  SCANREC_HD SCANREC_INLINE selective_place of(std::int64_t block) const {
-    selective_place at;
+  SCANREC_HD SCANREC_INLINE selective_position of(std::int64_t block) const {
+    selective_position at;
     at.tile = block % in_group, at.row = block / in_group;
     at.batch = at.row / groups, at.group = at.row % groups;
     const std::int64_t first = at.tile * channels, left = group_channels - first;

@@ -91,9 +91,9 @@ struct device_rows {
   }
   /// Whether an element lies where a run of so many may be loaded at once.
   SCANREC_DEVICE SCANREC_INLINE bool aligned(std::int64_t offset, int run) const {
-    const auto place = reinterpret_cast<std::uintptr_t>(data);
+    const auto position = reinterpret_cast<std::uintptr_t>(data);
     const std::uintptr_t bytes = sizeof(V) > 4 || as == stored_as::computed ? sizeof(V) : 2;
-    return (place + static_cast<std::uintptr_t>(offset) * bytes) %
+    return (position + static_cast<std::uintptr_t>(offset) * bytes) %
                (bytes * static_cast<std::uintptr_t>(run)) ==
            0;
   }

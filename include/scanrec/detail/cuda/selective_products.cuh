@@ -45,7 +45,7 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
   SCANREC_DEVICE selective_products(const selective_device_vjp<number>& problem,
                                     const selective_vjp_room<number>& given_room,
                                     const selective_tiles& tiles, std::int64_t block)
-      : tile(problem, tiles.of(block), Shape::vjp_places, Shape::vjp_reset_mask),
+      : tile(problem, tiles.of(block), Shape::vjp_offsets, Shape::vjp_reset_mask),
         p(problem),
         room(given_room),
         tile_number(block),
@@ -66,13 +66,13 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
     constexpr int steps = 4 * turned / in_warp;  // that are left
     static_assert(steps > 0);
     halve_steps<4, L * turned>(v);
-    const int place = own_product_ + t % Shape::sum_steps * Shape::states +
-                      which * (Shape::warps * Shape::sum_steps * Shape::states);
+    const int position = own_product_ + t % Shape::sum_steps * Shape::states +
+                         which * (Shape::warps * Shape::sum_steps * Shape::states);
     SCANREC_UNROLL
     for (int j = 0; j < steps; ++j) {
       SCANREC_UNROLL
       for (int i = 0; i < S; i += turned)
-        products.store(place + j * Shape::states + i * L, stored_state(v[j][i]));
+        products.store(position + j * Shape::states + i * L, stored_state(v[j][i]));
     }
   }
   /// Adds the sums of the warps, and leaves those of the block for the next kernel.
@@ -94,7 +94,7 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
     constexpr int numbers = Shape::sum_steps * Shape::states;
     constexpr int apart = selective_threads / Shape::states;  // steps
     int step = this->thread_ / Shape::states, state = this->thread_ % Shape::states;
-    V* place = to + (tile_number * p.time + begin + step) * p.states + state;
+    V* position = to + (tile_number * p.time + begin + step) * p.states + state;
     const std::int64_t more = apart * std::int64_t{p.states};
     SCANREC_UNROLL
     for (int k = 0; k < numbers; k += selective_threads) {
@@ -105,16 +105,16 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         sum = sum + loaded_state(
                         products.load((which * Shape::warps + warp) * numbers + k + this->thread_));
       if (begin + step >= 0 && state < p.states) {
-        *place = scanrec::detail::part_of<0>(sum);
-        if constexpr (tile::parts == 2) place[room.of_part] = sum.im;
+        *position = scanrec::detail::part_of<0>(sum);
+        if constexpr (tile::parts == 2) position[room.of_part] = sum.im;
       }
       if constexpr (apart > 0) {
-        step += apart, place += more;
+        step += apart, position += more;
       } else if ((state += selective_threads) < Shape::states) {
-        place += selective_threads;
+        position += selective_threads;
       } else {
         state -= Shape::states, ++step;
-        place += p.states + selective_threads - Shape::states;
+        position += p.states + selective_threads - Shape::states;
       }
     }
   }

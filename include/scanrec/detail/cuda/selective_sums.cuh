@@ -31,10 +31,10 @@ struct add_selective_tiles {
     SCANREC_UNROLL_BY_4
     for (std::int64_t tile = 0; tile < tiles; ++tile)
       sum += static_cast<double>(partial[(row * tiles + tile) * time * states + in_tile]);
-    const std::int64_t place =
+    const std::int64_t position =
         to.offset(row / groups, in_tile / states, in_tile % states, row % groups);
     const V total[1] = {static_cast<V>(sum)};
-    to.store(total, update, [&](int) SCANREC_LAMBDA { return place; });
+    to.store(total, update, [&](int) SCANREC_LAMBDA { return position; });
   }
 };
 

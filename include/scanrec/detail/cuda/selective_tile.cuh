@@ -58,14 +58,14 @@ class selective_tile : public selective_elements<Shape, Kind> {
   static constexpr int S = Shape::own, L = Shape::lanes, turned = Turned;
 
   SCANREC_DEVICE selective_tile(const selective_device_problem<number>& p,
-                                const selective_place& at, std::int64_t places_byte,
+                                const selective_position& at, std::int64_t offsets_byte,
                                 std::int64_t reset_mask_byte)
-      : elements(p, at, places_byte + Shape::mixing_place_bytes, reset_mask_byte),
+      : elements(p, at, offsets_byte + Shape::mixing_offset_bytes, reset_mask_byte),
         b_(Shape::b, 0),
         c_(Shape::c, 1),
         lane_(thread_ % L),
         channel_(thread_ / L),
-        mixing_places_(places_byte) {
+        mixing_offsets_(offsets_byte) {
     find_mixing(p.b.steps, b_.k), find_mixing(p.c.steps, c_.k);
     if constexpr (parts == 2)
       find_mixing(p.b.imaginary, b_.k + 1), find_mixing(p.c.imaginary, c_.k + 1);
@@ -108,8 +108,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i)
       if (own_state(i)) {
-        number* const place = to.at(at_.batch, own_channel(), state(i), time);
-        simd::store_one(place, add ? simd::load_one<X>(place) + x[i] : x[i]);
+        number* const position = to.at(at_.batch, own_channel(), state(i), time);
+        simd::store_one(position, add ? simd::load_one<X>(position) + x[i] : x[i]);
       }
   }
 
@@ -135,11 +135,11 @@ class selective_tile : public selective_elements<Shape, Kind> {
     load_mixing(from.steps, of.k, first, to[0]);
     if constexpr (parts == 2) load_mixing(from.imaginary, of.k + 1, first, to[1]);
   }
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const mixing_array<number, device_rows>& from,
+  SCANREC_DEVICE SCANREC_INLINE void stage_mixing(const mixing_array<number, device_rows>& from,
                                                   const mixed_array& to, int first,
                                                   const raw (&x)[parts][M]) const {
-    place_mixing(from.steps, to, 0, first, x[0]);
-    if constexpr (parts == 2) place_mixing(from.imaginary, to, 1, first, x[1]);
+    stage_mixing(from.steps, to, 0, first, x[0]);
+    if constexpr (parts == 2) stage_mixing(from.imaginary, to, 1, first, x[1]);
   }
   /// B or C, all at once.
   SCANREC_DEVICE SCANREC_INLINE void take_mixing(const mixing_array<number, device_rows>& from,
@@ -147,7 +147,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
       raw x[parts][M];
-      load_mixing(from, to, first, x), place_mixing(from, to, first, x);
+      load_mixing(from, to, first, x), stage_mixing(from, to, first, x);
     }
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> b_of(int t, int i) const {
@@ -163,10 +163,10 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
  private:
   /// The first step and state of the M that a thread takes of B or C.
-  struct mixed_place {
+  struct mixed_position {
     int step, state;
   };
-  SCANREC_DEVICE SCANREC_INLINE mixed_place mixed_at(bool along_states, int first) const {
+  SCANREC_DEVICE SCANREC_INLINE mixed_position mixed_at(bool along_states, int first) const {
     const int unit = first / M * selective_threads + thread_;
     constexpr int in_step = Shape::states / M, of_state = Shape::steps / M;
     if (along_states) return {unit / in_step, unit % in_step * M};
@@ -179,7 +179,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     if (!rows.present()) return;
     const auto& s = rows.strides;
     const std::int64_t first = rows.offset(at_.batch, 0, 0, at_.group);
-    if (thread_ == 0) mixing_places_.store(k, first);
+    if (thread_ == 0) mixing_offsets_.store(k, first);
     const std::int64_t beside = along_states(rows) ? s.channel : s.time;
     const std::int64_t between = along_states(rows) ? s.time : s.channel;
     this->remember(first_mixing + k, beside == 1 && between % M == 0 &&
@@ -194,26 +194,26 @@ class selective_tile : public selective_elements<Shape, Kind> {
     if (!from.present()) return elements::forget(to);
     const auto& s = from.strides;
     const bool states = along_states(from);
-    const mixed_place at = mixed_at(states, first);
-    const std::int64_t place =
-        mixing_places_.load(k) + (begin_ + at.step) * s.time + at.state * s.channel;
-    if (in_runs(k)) return from.template load_runs<M>(to, place, 0);
+    const mixed_position at = mixed_at(states, first);
+    const std::int64_t position =
+        mixing_offsets_.load(k) + (begin_ + at.step) * s.time + at.state * s.channel;
+    if (in_runs(k)) return from.template load_runs<M>(to, position, 0);
     const std::int64_t near = states ? s.channel : s.time;
     from.load(to, [&](int e) SCANREC_LAMBDA {
       const int step = at.step + (states ? 0 : e), state = at.state + (states ? e : 0);
-      return step >= idle_ && state < p_.states ? place + e * near : device_rows<V>::none;
+      return step >= idle_ && state < p_.states ? position + e * near : device_rows<V>::none;
     });
   }
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, const mixed_array& to,
+  SCANREC_DEVICE SCANREC_INLINE void stage_mixing(const device_rows<V>& from, const mixed_array& to,
                                                   int part, int first, const raw (&x)[M]) const {
     if (!from.present()) return;
     four_steps<V> of;
     to_numbers<M>(x, from.as, in_runs(to.k + part), of.of);
-    const mixed_place at = mixed_at(along_states(from), first);
-    const int place = (part * Shape::states + at.state) * Shape::state_row + at.step;
-    if (!along_states(from)) return to.fours.store(place / 4, of);
+    const mixed_position at = mixed_at(along_states(from), first);
+    const int position = (part * Shape::states + at.state) * Shape::state_row + at.step;
+    if (!along_states(from)) return to.fours.store(position / 4, of);
     SCANREC_UNROLL
-    for (int e = 0; e < M; ++e) to.numbers.store(place + e * Shape::state_row, of.of[e]);
+    for (int e = 0; e < M; ++e) to.numbers.store(position + e * Shape::state_row, of.of[e]);
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> mixed(
       const mixing_array<number, device_rows>& of, const device::shared_array<four_steps<V>>& rows,
@@ -221,15 +221,15 @@ class selective_tile : public selective_elements<Shape, Kind> {
     if constexpr (!plain)
       if (of.channels.present()) return mixed_steps<X>::same(of_channel[i]);
     constexpr int row = Shape::state_row / 4;
-    const int place = state(i) * row + (t >> 2);
+    const int position = state(i) * row + (t >> 2);
     if constexpr (parts == 2)
-      return {rows.load(place), rows.load(place + Shape::states * row)};
+      return {rows.load(position), rows.load(position + Shape::states * row)};
     else
-      return rows.load(place);
+      return rows.load(position);
   }
 
-  static constexpr int first_mixing = 8;              // of what is remembered of arrays
-  device::shared_array<std::int64_t> mixing_places_;  // where those of this block begin
+  static constexpr int first_mixing = 8;               // of what is remembered of arrays
+  device::shared_array<std::int64_t> mixing_offsets_;  // where those of this block begin
 };
 
 }  // namespace detail

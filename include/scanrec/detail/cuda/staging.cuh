@@ -63,7 +63,7 @@ class tile_stage {
 
   /// Copies the staged inputs of a tile to shared memory at a byte; for all threads of the block.
   /// `row` points at the tile's group and batch row.
-  SCANREC_DEVICE void load(const R& row, const tile_partition& partition, const tile_place& at,
+  SCANREC_DEVICE void load(const R& row, const tile_partition& partition, const tile_position& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
     for_staged<true>(row, which.reads, first_byte,
@@ -83,8 +83,8 @@ class tile_stage {
   /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged: then
   /// addresses differ by constants.
   template <bool All = false>
-  SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition, const tile_place& at,
-                                     std::int64_t first_byte) const {
+  SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition,
+                                     const tile_position& at, std::int64_t first_byte) const {
     for_staged<true, All>(
         here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
           using S = stored<decltype(field)>;
@@ -99,7 +99,7 @@ class tile_stage {
   }
   /// Points the staged outputs at the thread's rows.
   template <bool All = false>
-  SCANREC_DEVICE void redirect_writes(R& here, const tile_place& at,
+  SCANREC_DEVICE void redirect_writes(R& here, const tile_position& at,
                                       std::int64_t first_byte) const {
     for_staged<false, All>(here, which.writes, first_byte,
                            [&](auto& field, const auto& slots, std::uint32_t) {
@@ -111,7 +111,7 @@ class tile_stage {
   /// Copies the staged outputs of all columns that are not left out to memory; for all threads of
   /// the block, after a barrier.
   template <class LeftOut>
-  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_place& at,
+  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_position& at,
                             std::int64_t first_byte, LeftOut left_out) const {
     // A single column is copied as a whole or not at all.
     if (partition.width == 1 && left_out(0)) return;
@@ -170,7 +170,7 @@ class tile_stage {
   }
   template <class Field, class S>
   SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
-                                     const tile_partition& partition, const tile_place& at) {
+                                     const tile_partition& partition, const tile_position& at) {
     if constexpr (device::copied_ahead<S>) {
       for_elements(field, partition, at, [&](int, int slot, auto, auto* element) SCANREC_LAMBDA {
         device::copy_ahead(slots, slot, element);
@@ -192,7 +192,7 @@ class tile_stage {
   // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_partition& partition,
-                                          const tile_place& at, F f) {
+                                          const tile_position& at, F f) {
     using S = stored<Field>;
     const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift, c0 = at.c - at.column;
     const std::int64_t left = partition.steps - first, columns = partition.lanes.channel - c0;
@@ -263,7 +263,7 @@ class tile_stage {
     bool exists, elsewhere;
   };
   SCANREC_DEVICE static neighbour neighbour_of(const tile_partition& partition,
-                                               const tile_place& at) {
+                                               const tile_position& at) {
     const std::int64_t t =
         scanrec::detail::halo_of<R> < 0 ? at.first - 1 : at.first + partition.segment_steps;
     return {t, at.there && t >= 0 && t < partition.steps,
@@ -278,7 +278,7 @@ class tile_stage {
   SCANREC_DEVICE static void load_neighbours(const Field& field,
                                              const device::shared_array<S>& slots,
                                              const tile_partition& partition,
-                                             const tile_place& at) {
+                                             const tile_position& at) {
     const neighbour n = neighbour_of(partition, at);
     if (!n.exists || !n.elsewhere) return;
     const S* const from = field.data + n.time * field.strides.time + at.c * field.strides.channel;
@@ -290,7 +290,7 @@ class tile_stage {
   template <class Field, class S>
   SCANREC_DEVICE static void pass_neighbours(const Field&, const device::shared_array<S>& slots,
                                              const tile_partition& partition,
-                                             const tile_place& at) {
+                                             const tile_position& at) {
     const neighbour n = neighbour_of(partition, at);
     if (!n.exists || n.elsewhere) return;
     const int thread = device::thread_index();
@@ -301,7 +301,7 @@ class tile_stage {
   }
   // So that step at.first is the first of the slots.
   template <class Field, class S>
-  SCANREC_DEVICE static void point(Field& field, S* slots, const tile_place& at) {
+  SCANREC_DEVICE static void point(Field& field, S* slots, const tile_position& at) {
     field.data = slots - at.first;
     field.strides = {0, 1, 0, 0};
   }

@@ -7,7 +7,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -26,15 +26,16 @@ SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, b
 }
 
 /// Bytes of shared memory: the maps of warps; the results, one for each thread.
-struct map_places {
+struct map_indices {
   std::int64_t warps, composed;
 };
 /// Exclusive scan of the maps of all segments of a column. The leading thread, which has no segment
 /// before it, gets the map of the tile instead. Results stay in shared memory, where they take no
 /// registers.
 template <class Algebra, class Map>
-SCANREC_DEVICE void compose_segments(const tile_partition& partition, const tile_place& at,
-                                     const Algebra& algebra, Map own, const map_places& places) {
+SCANREC_DEVICE void compose_segments(const tile_partition& partition, const tile_position& at,
+                                     const Algebra& algebra, Map own,
+                                     const map_indices& positions) {
   constexpr int warps = tile_partition::threads / device::warp_size;
   const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
   const int warp = thread / device::warp_size, width = partition.width;
@@ -42,14 +43,14 @@ SCANREC_DEVICE void compose_segments(const tile_partition& partition, const tile
   const bool follows = lane_of_warp >= width;
   Map before = device::exchange(own, follows ? lane_of_warp - width : lane_of_warp);
 
-  const device::shared_array<Map> of_warps(places.warps);
+  const device::shared_array<Map> of_warps(positions.warps);
   const bool ends_warp = lane_of_warp + width >= device::warp_size ||
                          at.first + partition.segment_steps >= partition.steps;
   if (at.count > 0 && ends_warp) of_warps.store(warp * width + at.column, own);
   device::synchronise_block();
   if (at.count == 0) return;
 
-  const device::shared_array<Map> composed(places.composed);
+  const device::shared_array<Map> composed(positions.composed);
   if (at.segment > 0) {
     if (warp > 0) {
       Map earlier = of_warps.load(at.column);

@@ -12,7 +12,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_loop.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 #include <scanrec/detail/recurrence/recompute.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -22,9 +22,9 @@ namespace detail {
 template <class R>
 struct tile_states {
   static std::int64_t bytes(const tile_partition&) { return 0; }
-  SCANREC_DEVICE static void compute(const R&, const tile_partition&, const tile_place&,
+  SCANREC_DEVICE static void compute(const R&, const tile_partition&, const tile_position&,
                                      std::int64_t) {}
-  SCANREC_DEVICE static void redirect(R&, const tile_partition&, const tile_place&, std::int64_t,
+  SCANREC_DEVICE static void redirect(R&, const tile_partition&, const tile_position&, std::int64_t,
                                       std::int64_t) {}
   SCANREC_DEVICE static void order_writes() {}
 };
@@ -45,7 +45,7 @@ struct tile_states<R> {
   /// Recomputes the checkpoint intervals of the tile into shared memory at a byte; for all threads
   /// of the block. `row` points at the tile's group and batch row.
   SCANREC_DEVICE static void compute(const R& row, const tile_partition& partition,
-                                     const tile_place& at, std::int64_t first_byte) {
+                                     const tile_position& at, std::int64_t first_byte) {
     using loop = lane_loop<R, recurrence::assume::nothing>;
     const std::int64_t first = at.tile * partition.tile_steps(), T = partition.steps;
     const std::int64_t last =
@@ -79,7 +79,7 @@ struct tile_states<R> {
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, of which it takes so many steps.
   SCANREC_DEVICE static void redirect(R& here, const tile_partition& partition,
-                                      const tile_place& at, std::int64_t count,
+                                      const tile_position& at, std::int64_t count,
                                       std::int64_t first_byte) {
     const std::int64_t first = at.tile * partition.tile_steps();
     const device::shared_array<state> slots(first_byte);

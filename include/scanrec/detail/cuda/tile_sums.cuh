@@ -15,7 +15,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 #include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/sums.hpp>
@@ -52,24 +52,25 @@ class thread_sums {
   }
   /// Adds the places of a channel's segments into its place in the workspace. For all threads of
   /// the block; `r` has its outputs there.
-  SCANREC_DEVICE void gather(const R& r, const tile_partition& partition, const tile_place& at,
+  SCANREC_DEVICE void gather(const R& r, const tile_partition& partition, const tile_position& at,
                              std::int64_t first_shared_byte) {
     for_sums(r, slots_, [&](const auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       using wide_lane = simd::lane_t<wide, 1>;
       static_assert(sizeof(wide_lane) <= sizeof(Widest), "scanrec: there is room for every sum");
-      const device::shared_array<wide_lane> places(first_shared_byte);
+      const device::shared_array<wide_lane> positions(first_shared_byte);
       const int thread = device::thread_index();
       device::synchronise_block();
-      places.store(thread, simd::from_element(*reinterpret_cast<const wide*>(own.bytes)));
+      positions.store(thread, simd::from_element(*reinterpret_cast<const wide*>(own.bytes)));
       for (int half = partition.segments() / 2; half > 0; half /= 2) {
         device::synchronise_block();
         if (at.segment < half)
-          places.store(thread, places.load(thread) + places.load(thread + half * partition.width));
+          positions.store(thread,
+                          positions.load(thread) + positions.load(thread + half * partition.width));
       }
       if (at.segment == 0 && at.there)
         out.sums.data[scanrec::detail::offset_of({at.b, at.tile, at.c, at.g}, out.sums.strides)] =
-            simd::to_element<wide>(places.load(thread));
+            simd::to_element<wide>(positions.load(thread));
     });
   }
 
@@ -105,14 +106,14 @@ struct column_sums {
 
   /// Clears the thread's terms.
   SCANREC_DEVICE void clear(const R& r, const tile_partition& partition,
-                            const tile_place& at) const {
+                            const tile_position& at) const {
     if (!Possible || !any) return;
     for_columns(r, partition, [&](const auto&, const auto& terms) {
       clear_terms(row_addresses(terms, partition, at, at.count), at.count, partition.term_row());
     });
   }
   /// Points outputs at the terms of so many steps of the thread, which have been cleared.
-  SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_place& at,
+  SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_position& at,
                                std::int64_t count) const {
     if (!Possible || !any) return;
     const int row = partition.term_row();
@@ -122,7 +123,7 @@ struct column_sums {
   }
   /// Writes the sums to the places of the tile; for all threads of the block.
   SCANREC_DEVICE void gather(const R& r, const tile_partition& partition,
-                             const tile_place& at) const {
+                             const tile_position& at) const {
     if (!Possible || !any) return;
     device::synchronise_block();
     const std::int64_t first = at.tile * partition.tile_steps(), c0 = at.c - at.column;
@@ -141,7 +142,7 @@ struct column_sums {
  private:
   template <class Terms>
   SCANREC_DEVICE static auto* row_addresses(const Terms& terms, const tile_partition& partition,
-                                            const tile_place& at, std::int64_t count) {
+                                            const tile_position& at, std::int64_t count) {
     const int row = partition.term_row();
     return terms.column_address_to_write((at.segment << partition.segment_shift) * row + at.column,
                                          0, static_cast<int>(count), row);
@@ -189,7 +190,7 @@ struct sum_turns {
 
   /// Waits for the previous lane; clears the sums to which this lane is the first to add.
   SCANREC_DEVICE void begin(const R& r, const tile_partition& partition,
-                            const tile_place& at) const {
+                            const tile_position& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     if (device::thread_index() == 0 && at.group > 0) {
       for (;;) {
@@ -205,7 +206,8 @@ struct sum_turns {
     });
   }
   /// Writes the sums to which this lane is the last to add; lets the next lane begin.
-  SCANREC_DEVICE void end(const R& r, const tile_partition& partition, const tile_place& at) const {
+  SCANREC_DEVICE void end(const R& r, const tile_partition& partition,
+                          const tile_position& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     device::synchronise_block();
     for_sums(r, partition, at, false, [](const auto& out, const extents& position, auto& sum) {
@@ -223,7 +225,7 @@ struct sum_turns {
   // those that share a sum, or the last.
   template <class F>
   SCANREC_DEVICE static void for_sums(const R& r, const tile_partition& partition,
-                                      const tile_place& at, bool first, F f) {
+                                      const tile_position& at, bool first, F f) {
     if constexpr (scanrec::detail::may_sum<R>)
       scanrec::detail::for_writes(r, [&](const auto& out) {
         if (out.action != recurrence::write::sum_site) return;

@@ -24,7 +24,7 @@
 #include <scanrec/detail/cuda/messages.cuh>
 #include <scanrec/detail/cuda/tile_maps.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/maps/element_maps.hpp>
 #include <scanrec/detail/recurrence/steps.hpp>
@@ -65,18 +65,18 @@ struct tiles_before {
   device::word* messages;
   bytes shared;
 
-  [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_place& at) const {
+  [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_position& at) const {
     return in_span(at) + 1 == partition.span_tiles();
   }
   /// Messages of a tile: its map, and the state after it. A tile that ends its span sends the state
   /// at the next boundary instead of the state after it.
-  SCANREC_DEVICE message<map> tile_map(const tile_place& at, int tile) const {
+  SCANREC_DEVICE message<map> tile_map(const tile_position& at, int tile) const {
     return map_in(at, tile);
   }
-  SCANREC_DEVICE message<carry> state_after(const tile_place& at) const {
+  SCANREC_DEVICE message<carry> state_after(const tile_position& at) const {
     return ends_span(at) ? boundary_state(at, span_of(at) + 1) : carry_in(at, at.tile);
   }
-  SCANREC_DEVICE message<carry> boundary_state(const tile_place& at, int boundary) const {
+  SCANREC_DEVICE message<carry> boundary_state(const tile_position& at, int boundary) const {
     return carry_in(at, partition.tiles + boundary);
   }
 
@@ -88,7 +88,7 @@ struct tiles_before {
   };
   /// Loads those that have not been loaded since they arrived; for all threads of the block. All
   /// loads are issued before any is waited for, because each takes long.
-  SCANREC_DEVICE void load(const tile_place& at, received& messages_of_thread) const {
+  SCANREC_DEVICE void load(const tile_position& at, received& messages_of_thread) const {
     // Threads without a message of their own load one that another thread needs.
     if (first_segment_of_warp() >= partition.span_tiles()) return;
     const int boundary = looks(at) ? boundary_of(at) : 0;
@@ -105,7 +105,7 @@ struct tiles_before {
   /// The state before a tile that is not the first; for all threads of the block. `sends`: whether
   /// tiles follow. `early`: messages that were loaded before.
   template <class Algebra>
-  SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads, bool sends,
+  SCANREC_DEVICE found look(const tile_position& at, const Algebra& algebra, bool leads, bool sends,
                             const received& early) const {
     received m = early;
     load(at, m);
@@ -174,36 +174,37 @@ struct tiles_before {
 
   // Each segment reads one boundary; the farthest accepts only a state. Boundaries and maps of
   // tiles are both read by the first span_tiles() segments, hence by the same warps.
-  [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_place& at) const {
+  [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_position& at) const {
     return span_of(at) - at.segment;
   }
-  [[nodiscard]] SCANREC_DEVICE bool looks(const tile_place& at) const {
+  [[nodiscard]] SCANREC_DEVICE bool looks(const tile_position& at) const {
     return at.there && boundary_of(at) >= 0 && at.segment < partition.span_tiles();
   }
-  [[nodiscard]] SCANREC_DEVICE int in_span(const tile_place& at) const {
+  [[nodiscard]] SCANREC_DEVICE int in_span(const tile_position& at) const {
     return at.tile & (partition.span_tiles() - 1);
   }
   [[nodiscard]] SCANREC_DEVICE int first_segment_of_warp() const {
     const int thread = device::thread_index();
     return (thread - thread % device::warp_size) >> partition.width_shift;
   }
-  [[nodiscard]] SCANREC_DEVICE int span_of(const tile_place& at) const {
+  [[nodiscard]] SCANREC_DEVICE int span_of(const tile_position& at) const {
     return at.tile >> partition.span_shift;
   }
   // The array of messages has a record of a map and a state for each tile and for each boundary.
   static constexpr int words_per_channel = words_of<map> + words_of<carry>;
-  SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t place) const {
-    return messages + (place * partition.groups + at.group) * partition.width * words_per_channel +
+  SCANREC_DEVICE device::word* words(const tile_position& at, std::int64_t position) const {
+    return messages +
+           (position * partition.groups + at.group) * partition.width * words_per_channel +
            at.column;
   }
-  SCANREC_DEVICE message<map> map_in(const tile_place& at, std::int64_t place) const {
-    return {words(at, place), partition.width};
+  SCANREC_DEVICE message<map> map_in(const tile_position& at, std::int64_t position) const {
+    return {words(at, position), partition.width};
   }
-  SCANREC_DEVICE message<carry> carry_in(const tile_place& at, std::int64_t place) const {
-    return {words(at, place) + words_of<map> * partition.width, partition.width};
+  SCANREC_DEVICE message<carry> carry_in(const tile_position& at, std::int64_t position) const {
+    return {words(at, position) + words_of<map> * partition.width, partition.width};
   }
   // The map of the span before a boundary.
-  SCANREC_DEVICE message<map> span_map(const tile_place& at, int boundary) const {
+  SCANREC_DEVICE message<map> span_map(const tile_position& at, int boundary) const {
     return map_in(at, partition.tiles + boundary);
   }
   // A block receives the state at a boundary or computes it, with the same bits. The compiler may
@@ -221,7 +222,7 @@ struct tiles_before {
   }
 
   template <class Algebra>
-  SCANREC_DEVICE span_prefix compose_span(const tile_place& at, const Algebra& algebra,
+  SCANREC_DEVICE span_prefix compose_span(const tile_position& at, const Algebra& algebra,
                                           const loaded_message<map>& loaded, bool leads) const {
     const int before = in_span(at), width = partition.width;
     if (before == 0) return {{}, true};
@@ -260,7 +261,7 @@ struct tiles_before {
   }
 
   // The state at the boundary before the span, from the messages that all segments have received.
-  SCANREC_DEVICE carry fold_spans(const tile_place& at) const {
+  SCANREC_DEVICE carry fold_spans(const tile_position& at) const {
     const device::shared_array<std::uint32_t> states_seen(shared.bits);
     const device::shared_array<map> map_of(shared.maps);
     int nearest = 0;

@@ -13,7 +13,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/tile_partition.cuh>
-#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_position.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -71,7 +71,7 @@ class whole_rows {
   /// Begins to copy the inputs of a tile to the rows, which begin at a byte of shared memory. All
   /// threads of the block call it. `row` points at the tile's group and batch row.
   SCANREC_DEVICE void begin_load(const R& row, const tile_partition& partition,
-                                 const tile_place& at, std::int64_t first_byte) const {
+                                 const tile_position& at, std::int64_t first_byte) const {
     const auto load = [&](const auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
       const S* const from = corner_of(field, partition, at);
@@ -142,7 +142,7 @@ class whole_rows {
     for_rows<false>(here, first_byte, store);
   }
   /// Copies the results to memory; for all threads of the block, after a barrier.
-  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_place& at,
+  SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_position& at,
                             std::int64_t first_byte) const {
     for_rows<false>(row, first_byte,
                     [&](const auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
@@ -257,7 +257,7 @@ class whole_rows {
   // The element of a tile with the lowest address.
   template <class Field>
   SCANREC_DEVICE auto* corner_of(const Field& field, const tile_partition& partition,
-                                 const tile_place& at) const {
+                                 const tile_position& at) const {
     const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift;
     auto* const channel = field.data + at.c * field.strides.channel;
     return falls ? channel - (first + threads * SegmentSteps - 1) : channel + first;
@@ -265,7 +265,8 @@ class whole_rows {
   // Loads the step before or after the tile, if it exists.
   template <int Beside, class Field, class S>
   SCANREC_DEVICE static void load_neighbour(const Field& field, const device::shared_array<S>& edge,
-                                            const tile_partition& partition, const tile_place& at) {
+                                            const tile_partition& partition,
+                                            const tile_position& at) {
     const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift;
     const std::int64_t t = Beside < 0 ? first - 1 : first + threads * SegmentSteps;
     if (device::thread_index() != 0 || t < 0 || t >= partition.steps) return;

@@ -86,8 +86,8 @@ struct composition {
 /// The same processes in another order: MPI_Exscan knows that of ranks alone.
 struct turned_ranks {
   MPI_Comm comm = MPI_COMM_NULL;
-  turned_ranks(MPI_Comm of, int place) {
-    check(MPI_Comm_split(of, 0, place, &comm), "MPI_Comm_split");
+  turned_ranks(MPI_Comm of, int position) {
+    check(MPI_Comm_split(of, 0, position, &comm), "MPI_Comm_split");
   }
   turned_ranks(const turned_ranks&) = delete;
   turned_ranks& operator=(const turned_ranks&) = delete;
@@ -102,11 +102,11 @@ class parts {
     check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
   }
-  [[nodiscard]] int place() const { return rank_of(rank_); }
+  [[nodiscard]] int position() const { return rank_of(rank_); }
   [[nodiscard]] int count() const { return size_; }
   [[nodiscard]] exchange how() const { return how_; }
-  [[nodiscard]] bool first() const { return place() == 0; }
-  [[nodiscard]] bool last() const { return place() == size_ - 1; }
+  [[nodiscard]] bool first() const { return position() == 0; }
+  [[nodiscard]] bool last() const { return position() == size_ - 1; }
 
   /// Tells all processes whether one of them cannot go on, and throws in each if so: its own
   /// exception, or one that says who it was. `shape` must be the same everywhere, time apart.
@@ -162,7 +162,7 @@ class parts {
             "MPI_Exscan");
     };
     if (backwards_) {
-      const turned_ranks turned(comm_, place());
+      const turned_ranks turned(comm_, position());
       in_order(turned.comm);
     } else {
       in_order(comm_);
@@ -179,19 +179,21 @@ class parts {
   template <class T>
   void send_on(const std::vector<T>& states) const {
     if (!last())
-      check(MPI_Send(states.data(), bytes_of(states), MPI_BYTE, rank_of(place() + 1), 0, comm_),
+      check(MPI_Send(states.data(), bytes_of(states), MPI_BYTE, rank_of(position() + 1), 0, comm_),
             "MPI_Send");
   }
   template <class T>
   void receive(std::vector<T>& states) const {
-    check(MPI_Recv(states.data(), bytes_of(states), MPI_BYTE, rank_of(place() - 1), 0, comm_,
+    check(MPI_Recv(states.data(), bytes_of(states), MPI_BYTE, rank_of(position() - 1), 0, comm_,
                    MPI_STATUS_IGNORE),
           "MPI_Recv");
   }
 
  private:
   // Of a place the rank, and of a rank the place.
-  [[nodiscard]] int rank_of(int place) const { return backwards_ ? size_ - 1 - place : place; }
+  [[nodiscard]] int rank_of(int position) const {
+    return backwards_ ? size_ - 1 - position : position;
+  }
   template <class T>
   static int bytes_of(const std::vector<T>& states) {
     return static_cast<int>(states.size() * sizeof(T));
@@ -225,7 +227,7 @@ foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   for (int& known = result.known; known + 1 < all.count(); ++known) {
     fold_part<part_state<T>>(
         std::span(maps).subspan(own.size() * static_cast<std::size_t>(known), own.size()), behind);
-    if (known + 1 == all.place()) result.before = behind;
+    if (known + 1 == all.position()) result.before = behind;
     if (!all_finite<T>(behind)) break;
   }
   return result;
@@ -238,7 +240,7 @@ foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   for (const part_map<T>& map : all.compose_before(own))
     result.before.push_back(map.act(simd::constant<part_state<T>>(0)));
   const bool sound = all.first() || all_finite<T>(result.before);
-  result.known = all.least(sound ? all.count() - 1 : all.place() - 1);
+  result.known = all.least(sound ? all.count() - 1 : all.position() - 1);
   return result;
 }
 
@@ -262,13 +264,13 @@ void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) 
   const auto [before, known] =
       all.how() == exchange::gather ? fold_all<T>(all, own) : compose_all<T>(all, own);
   if (!all.first()) {
-    if (all.place() <= known)
+    if (all.position() <= known)
       for (std::size_t i = 0; i < states.size(); ++i) states[i] = narrowed_state<T>(before[i]);
     else
       all.receive(states);
     run(states);
   }
-  if (all.place() >= known) all.send_on(states);
+  if (all.position() >= known) all.send_on(states);
 }
 
 // Copies a view's states, in the order of sequences; zeros where it is absent.

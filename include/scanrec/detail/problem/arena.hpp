@@ -18,10 +18,10 @@ class arena {
 
   template <class T>
   T* take(std::int64_t count) {
-    std::byte* const place = memory_ == nullptr || count == 0 ? nullptr : memory_ + bytes_;
+    std::byte* const position = memory_ == nullptr || count == 0 ? nullptr : memory_ + bytes_;
     const std::int64_t bytes = clipped_product(count, sizeof(T), most_bytes);
     bytes_ = std::min(bytes_ + (bytes + alignment_ - 1) / alignment_ * alignment_, most_bytes);
-    return reinterpret_cast<T*>(place);
+    return reinterpret_cast<T*>(position);
   }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 

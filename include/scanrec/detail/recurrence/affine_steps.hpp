@@ -48,7 +48,8 @@ struct affine_steps : affine_maps<Value> {
   /// The map of the step. A reset has a factor of 0, which is exact for finite states; backends do
   /// not use maps of others.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(position<Axis, Assume> at,
+                                             const step<Lane>& read) const {
     affine<Lane> m{read.gate, read.input};
     if (at.rarely(resets.present()))
       m.a = simd::select(read.reset, simd::constant<factor_t<Lane>>(0), m.a);
@@ -56,7 +57,7 @@ struct affine_steps : affine_maps<Value> {
   }
   /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane linked = simd::fma(read.gate, before, read.input);
     return at.rarely(resets.present()) ? simd::select(read.reset, read.input, linked) : linked;
@@ -64,15 +65,15 @@ struct affine_steps : affine_maps<Value> {
   /// Whether the lanes of a pack along time compose: no reset among them. Recurrences that
   /// read a neighbour have their own.
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(resets.present()) || !resets.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then. Here none.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place) const {}
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch_rest(Position) const {}
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

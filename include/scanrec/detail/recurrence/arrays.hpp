@@ -238,8 +238,8 @@ SCANREC_INLINE bool overwrites_factors(const R& r) {
   return any;
 }
 /// Asks for the lines of everything that is read `gap` steps after a place.
-template <class Lane, class R, class Place>
-SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
+template <class Lane, class R, class Position>
+SCANREC_INLINE void prefetch(const R& r, Position at, std::int64_t gap) {
   for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
 }
 
@@ -247,7 +247,7 @@ SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
 template <class R>
 using step_of = std::remove_cvref_t<
     decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
-        recurrence::place<recurrence::lane_axis::channel>{}))>;
+        recurrence::position<recurrence::lane_axis::channel>{}))>;
 
 /// The assumptions that hold for all steps of a call but the first and the last.
 template <class R>

@@ -24,33 +24,33 @@ constexpr void check_recurrence() {
                   typename R::arrays;
                 }) {
     using lane = simd::lane_t<typename R::value, 1>;
-    using place = recurrence::place<recurrence::lane_axis::channel>;
+    using position = recurrence::position<recurrence::lane_axis::channel>;
     SCANREC_HAS("`sums<Lane>`, the running sums of its outputs", typename R::template sums<lane>);
     SCANREC_HAS("`map_of<Lane>`, what is composed", typename R::template map_of<lane>);
     SCANREC_HAS("`state_of<Lane>`, what is carried", typename R::template state_of<lane>);
-    SCANREC_HAS("`load<Lane>(place) const`, what a step reads",
-                std::declval<const R&>().template load<lane>(place{}));
-    if constexpr (requires { std::declval<const R&>().template load<lane>(place{}); }) {
+    SCANREC_HAS("`load<Lane>(position) const`, what a step reads",
+                std::declval<const R&>().template load<lane>(position{}));
+    if constexpr (requires { std::declval<const R&>().template load<lane>(position{}); }) {
       using step = step_of<R>;
       using state = typename R::template state_of<lane>;
       using sums = typename R::template sums<lane>;
-      SCANREC_HAS("`map(place, step) const`, the step as a map",
-                  std::declval<const R&>().map(place{}, std::declval<const step&>()));
-      SCANREC_HAS("`next(place, step, before) const`, what is carried after the step",
-                  std::declval<const R&>().next(place{}, std::declval<const step&>(),
+      SCANREC_HAS("`map(position, step) const`, the step as a map",
+                  std::declval<const R&>().map(position{}, std::declval<const step&>()));
+      SCANREC_HAS("`next(position, step, before) const`, what is carried after the step",
+                  std::declval<const R&>().next(position{}, std::declval<const step&>(),
                                                 std::declval<state>()));
-      SCANREC_HAS("`finish(place, step, before, after, sums) const`, which writes the outputs",
-                  std::declval<const R&>().finish(place{}, std::declval<const step&>(),
+      SCANREC_HAS("`finish(position, step, before, after, sums) const`, which writes the outputs",
+                  std::declval<const R&>().finish(position{}, std::declval<const step&>(),
                                                   std::declval<state>(), std::declval<state>(),
                                                   std::declval<sums&>()));
-      SCANREC_HAS("`begin<Lane>(place) const`, the first state to carry",
-                  std::declval<const R&>().template begin<lane>(place{}));
-      SCANREC_HAS("`end(place, after) const`, what becomes of the last",
-                  std::declval<const R&>().end(place{}, std::declval<state>()));
-      SCANREC_HAS("`drain(place, sums) const`, which moves running sums to the accumulators",
-                  std::declval<const R&>().drain(place{}, std::declval<sums&>()));
-      SCANREC_HAS("`touch_rest<Lane>(place) const`, which brings to the cache what `map` leaves",
-                  std::declval<const R&>().template touch_rest<lane>(place{}));
+      SCANREC_HAS("`begin<Lane>(position) const`, the first state to carry",
+                  std::declval<const R&>().template begin<lane>(position{}));
+      SCANREC_HAS("`end(position, after) const`, what becomes of the last",
+                  std::declval<const R&>().end(position{}, std::declval<state>()));
+      SCANREC_HAS("`drain(position, sums) const`, which moves running sums to the accumulators",
+                  std::declval<const R&>().drain(position{}, std::declval<sums&>()));
+      SCANREC_HAS("`touch_rest<Lane>(position) const`, which brings to the cache what `map` leaves",
+                  std::declval<const R&>().template touch_rest<lane>(position{}));
     }
   }
 #undef SCANREC_HAS

@@ -2,7 +2,7 @@
 // Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
 //
 // A kernel owns a copy of the recurrence whose fields point at the first element of a block
-// (`seek`), and says with a `place` which lanes it wants from there. It sees whole vectors only:
+// (`seek`), and says with a `position` which lanes it wants from there. It sees whole vectors only:
 // the lanes of a field lie side by side or are all the same. Arrays with other layouts
 // are staged (detail/cpu/stage.hpp).
 #pragma once
@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/recurrence/place.hpp>
+#include <scanrec/detail/recurrence/position.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/views.hpp>
@@ -29,35 +29,37 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane load(position<Axis, Assume> at) const {
     return load_from<Lane>(data + at.row * strides.time, at);
   }
   /// The lane, or zero if the array is absent.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(position<Axis, Assume> at) const {
     return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
   }
   /// The lane `shift` steps later (earlier if negative), which must exist.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
+  SCANREC_HD SCANREC_INLINE Lane load_neighbour(position<Axis, Assume> at,
+                                                std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
   /// The stored element of a single lane, for steps that are processed later.
   template <lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE S stored_at(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE S stored_at(position<Axis, Assume> at) const {
     return data[at.row * strides.time + at.index * strides.channel];
   }
   template <lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE S stored_or_zero(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE S stored_or_zero(position<Axis, Assume> at) const {
     return at.mostly(present()) ? stored_at(at) : S{};
   }
   template <lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE S stored_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
+  SCANREC_HD SCANREC_INLINE S stored_neighbour(position<Axis, Assume> at,
+                                               std::int64_t shift) const {
     return data[(at.row + shift) * strides.time + at.index * strides.channel];
   }
   /// Asks for the lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
+  SCANREC_INLINE void prefetch(position<Axis, Assume> at, std::int64_t gap) const {
     if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no resets
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
@@ -69,12 +71,12 @@ struct input_field {
 
   /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
   /// hardware prefetchers follow.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch(Place at) const {
-    if ((Place::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch(Position at) const {
+    if ((Position::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
     const auto* first = reinterpret_cast<const char*>(data + offset<Lane>(at, at.row));
     const auto lanes = static_cast<std::size_t>(
-        Place::along == lane_axis::time ? simd::lane_count<Lane> : at.count);
+        Position::along == lane_axis::time ? simd::lane_count<Lane> : at.count);
     for (std::size_t byte = 0; byte < lanes * sizeof(S); byte += 64)
       asm volatile("" : : "r"(first[byte]));
   }
@@ -89,13 +91,13 @@ struct input_field {
  private:
   // Elements from `data` to the lane with the lowest address at a row: lanes that are vectors have
   // a stride of 1, others any.
-  template <class Lane, class Place>
-  SCANREC_INLINE std::int64_t offset(Place at, std::int64_t row) const {
+  template <class Lane, class Position>
+  SCANREC_INLINE std::int64_t offset(Position at, std::int64_t row) const {
     const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
     return row * strides.time + at.index * lane_stride;
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, position<Axis, Assume> at) const {
     if constexpr (simd::lane_count<Lane> == 1) {
       return simd::load_one<Lane>(from + at.index * strides.channel);
     } else {
@@ -128,7 +130,7 @@ struct accumulators {
 
   /// Adds the lanes at a place; lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void add(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void add(position<Axis, Assume> at, Lane value) const {
     simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
                    Axis == lane_axis::time ? strides.time : strides.channel, at.count, value);
   }
@@ -151,7 +153,7 @@ struct output_field {
 
   /// Takes one value per lane; `running` belongs to the caller and this output.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value, Lane& running) const {
+  SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value, Lane& running) const {
     if (Assume != assume::plain && action == write::sum_time)
       running = running + value;
     else
@@ -159,7 +161,7 @@ struct output_field {
   }
   /// The same for an output that is never summed over time.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
@@ -173,13 +175,13 @@ struct output_field {
   }
   /// Stores one value per lane, if the array is there: of an output that is no gradient.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]]
       save(at, value);
   }
   /// Moves a running lane into the accumulators.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
+  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, Lane& running) const {
     if (action != write::sum_time) return;
     sums.add(at, running);
     running = simd::constant<Lane>(0);
@@ -195,7 +197,7 @@ struct output_field {
 
  private:
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void save(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void save(position<Axis, Assume> at, Lane value) const {
     if constexpr (simd::lane_count<Lane> == 1) {
       simd::store_one(data + (at.row * strides.time + at.index * strides.channel), value);
     } else {
@@ -211,7 +213,7 @@ struct output_field {
   }
   // By value, so that the caller's fields stay in registers.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_NOINLINE static void add_to_old(output_field out, place<Axis, Assume> at,
+  SCANREC_HD SCANREC_NOINLINE static void add_to_old(output_field out, position<Axis, Assume> at,
                                                      Lane value) {
     const input_field<S> old{out.data, out.strides};
     out.save(at, value + old.template load<Lane>(at));
@@ -223,7 +225,7 @@ struct output_field {
 template <class S>
 struct output_if_given : output_field<S> {
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane value) const {
     if (this->action == write::store) output_field<S>::store(at, value);
   }
 };
@@ -239,7 +241,7 @@ struct state_input {
   scanrec::strides strides{};
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(position<Axis, Assume> at) const {
     if (!data) return simd::constant<Lane>(0);
     return simd::load<Lane>(data + at.channel * strides.channel, strides.channel, at.count);
   }
@@ -252,7 +254,7 @@ struct state_input {
 template <class V>
 struct state_output : output_field<V> {
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value) const {
     V* to = this->data + at.channel * this->strides.channel;
     const std::int64_t stride = this->strides.channel;
     if (this->action == write::store)
@@ -268,14 +270,14 @@ struct state_output : output_field<V> {
 /// sequence the step beyond has the value of `beyond`.
 template <int Shift, class Lane, class S, class V, lane_axis Axis, assume Assume>
 SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
-                                            const state_input<V>& beyond, place<Axis, Assume> at,
+                                            const state_input<V>& beyond, position<Axis, Assume> at,
                                             bool edge) {
   if (!at.rarely(edge)) return field.template load_neighbour<Lane>(at, Shift);
   if constexpr (steps_of<Lane, Axis> == 1) {
     return beyond.template load_or_zero<Lane>(at);
   } else {
     auto one = beyond.template load_or_zero<simd::scalar_of<Lane>>(
-        place<Axis>{.time = at.time, .channel = at.channel});
+        position<Axis>{.time = at.time, .channel = at.channel});
     Lane own = field.template load_or_zero<Lane>(at), other = simd::splat<Lane>(one);
     if constexpr (Shift > 0)
       return simd::slide_in<steps_of<Lane, Axis> - 1>(own, other);
@@ -305,8 +307,8 @@ struct element_field {
   E* data = nullptr;
   scanrec::strides strides{};
 
-  template <class Place>
-  SCANREC_HD SCANREC_INLINE E& operator[](Place at) const {
+  template <class Position>
+  SCANREC_HD SCANREC_INLINE E& operator[](Position at) const {
     return data[at.row * strides.time + at.index * strides.channel];
   }
   SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {

@@ -26,7 +26,7 @@ struct forward : affine_steps<compute_t<State>> {
   state_output<value> final_state;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.rarely(resets.present())) read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
@@ -41,7 +41,7 @@ struct forward : affine_steps<compute_t<State>> {
     simd::real_lane_t<Lane> reset;
   };
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(position<Axis, Assume> at) const {
     using mask = simd::real_lane_t<Lane>;
     return {gate.stored_at(at), input.stored_at(at),
             at.rarely(resets.present()) ? resets.template load<mask>(at) : simd::constant<mask>(0)};
@@ -51,16 +51,16 @@ struct forward : affine_steps<compute_t<State>> {
     return {simd::from_element(read.gate), simd::from_element(read.input), read.reset};
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
-                                        Lane after, sums<Lane>&) const {
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>&,
+                                        Lane /*before*/, Lane after, sums<Lane>&) const {
     state.store(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     return initial_state.template load_or_zero<Lane>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     final_state.put(at, after);
   }
 

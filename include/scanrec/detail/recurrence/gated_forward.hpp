@@ -40,7 +40,7 @@ struct gated : affine_maps<compute_t<Pre>> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE typename cell_type::template step<Lane> load_cell(
-      place<Axis, Assume> at) const {
+      position<Axis, Assume> at) const {
     return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
       return cell.load(pre[I].template load<Lane>(at)...);
     }
@@ -54,7 +54,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     Lane reset, zoned_out;
   };
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void load_raw_cell(place<Axis, Assume> at, raw<Lane>& to) const {
+  SCANREC_HD SCANREC_INLINE void load_raw_cell(position<Axis, Assume> at, raw<Lane>& to) const {
     for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].stored_at(at);
     to.reset = to.zoned_out = simd::constant<Lane>(0);
     load_reset_mask(at, to);
@@ -68,14 +68,14 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// Loads the masks into a step or its stored values.
   template <class Read, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void load_reset_mask(place<Axis, Assume> at, Read& read) const {
+  SCANREC_HD SCANREC_INLINE void load_reset_mask(position<Axis, Assume> at, Read& read) const {
     using Lane = decltype(read.reset);
     if (at.rarely(resets.present())) read.reset = resets.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
   }
   /// The step without its reset. A lane that is zoned out keeps its state.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE auto linked(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE auto linked(position<Axis, Assume> at, const step<Lane>& read) const {
     auto m = cell.map(read.of_cell);
     const Lane zero = simd::constant<Lane>(0);
     if (at.rarely(zoneout.present())) {
@@ -87,7 +87,7 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// Sets the factor of a map to 0 where the step is reset.
   template <class Map, class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void reset_factor(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE void reset_factor(position<Axis, Assume> at, const step<Lane>& read,
                                               Map& m) const {
     const Lane zero = simd::constant<Lane>(0);
     m.a = unless_reset(at, read, m.a, zero);
@@ -95,21 +95,21 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// x, or what there is instead where the step is reset.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane unless_reset(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE Lane unless_reset(position<Axis, Assume> at, const step<Lane>& read,
                                               Lane x, Lane instead) const {
     if (at.rarely(resets.present())) x = simd::select(read.reset, instead, x);
     return x;
   }
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_arrays(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch_arrays(Position at) const {
     for (const auto& field : pre) field.template touch<Lane>(at);
   }
 };
 
 /// Where the states of a forward call go: nowhere, ...
 struct kept_nowhere {
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void store(Place, Lane) const {}
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void store(Position, Lane) const {}
 };
 /// ... the states before every checkpoint interval, counted from the end of the scan.
 template <class V>
@@ -118,7 +118,7 @@ struct checkpoint_output : state_output<V> {
   std::int64_t steps = 0;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane after) const {
     const std::int64_t left = steps - 1 - at.time;  // after the first lane's step
     if constexpr (Axis == lane_axis::time) {
       constexpr int lanes = simd::lane_count<Lane>;
@@ -126,15 +126,15 @@ struct checkpoint_output : state_output<V> {
       if (lane >= lanes || left < interval) return;
       alignas(64) V values[lanes];
       simd::store(values, 1, lanes, after);
-      *place_of(left / interval, at.channel) = values[lane];
+      *position_of(left / interval, at.channel) = values[lane];
     } else {
       if (left % interval != 0 || left == 0) return;
-      simd::store(place_of(left / interval, at.channel), this->strides.channel, at.count, after);
+      simd::store(position_of(left / interval, at.channel), this->strides.channel, at.count, after);
     }
   }
 
  private:
-  SCANREC_HD V* place_of(std::int64_t stretches_left, std::int64_t channel) const {
+  SCANREC_HD V* position_of(std::int64_t stretches_left, std::int64_t channel) const {
     return this->data + (stretches_left - 1) * this->strides.time + channel * this->strides.channel;
   }
 };
@@ -162,7 +162,7 @@ struct gated_forward : gated<Cell, Pre> {
   state_output<value> final_state;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     step<Lane> read{this->template load_cell<Lane>(at), simd::constant<Lane>(0),
                     simd::constant<Lane>(0)};
     this->load_reset_mask(at, read);
@@ -171,7 +171,7 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane>
   using raw = typename base::template raw<Lane>;
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(position<Axis, Assume> at) const {
     raw<Lane> read;
     this->load_raw_cell(at, read);
     return read;
@@ -182,43 +182,43 @@ struct gated_forward : gated<Cell, Pre> {
   }
   /// Whether the lanes of a pack along time compose: no reset among them.
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at);
   }
   /// The map of the step; a reset has a factor of 0.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE auto map(position<Axis, Assume> at, const step<Lane>& read) const {
     auto m = this->linked(at, read);
     this->reset_factor(at, read, m);
     return m;
   }
   /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     auto m = this->linked(at, read);
     return this->unless_reset(at, read, m.act(before), m.u);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>& read,
                                         Lane /*before*/, Lane after, sums<Lane>&) const {
     kept.store(at, after);
     if constexpr (puts_out) output.store(at, Cell::outputs::of(read.of_cell, after));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     return initial_state.template load_or_zero<Lane>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     final_state.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch_rest(Position at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);
   }
 

@@ -48,7 +48,7 @@ struct gated_vjp : gated<Cell, Pre> {
   std::int64_t steps = 0;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     const Lane zero = simd::constant<Lane>(0);
     step<Lane> read{{this->template load_cell<Lane>(at), zero, zero},
                     output_grad.template load_or_zero<Lane>(at),
@@ -59,13 +59,13 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   // In scan order the step before in time is the step after; the last one has the initial state.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane load_before(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane load_before(position<Axis, Assume> at) const {
     const bool edge = at.time + steps_of<Lane, Axis> == steps;
     if (!at.mostly(state.present()) && !edge) return simd::constant<Lane>(0);
     return load_shifted<1, Lane>(state, initial_state, at, edge);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(position<Axis, Assume> at) const {
     raw<Lane> read;
     this->load_raw_cell(at, static_cast<typename base::template raw<Lane>&>(read));
     read.output_grad = output_grad.stored_or_zero(at);
@@ -79,12 +79,12 @@ struct gated_vjp : gated<Cell, Pre> {
             simd::select(read.reset, simd::constant<Lane>(0), before)};
   }
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time + Lanes < steps) &&
            (!at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE auto map(position<Axis, Assume> at, const step<Lane>& read) const {
     const Lane zero = simd::constant<Lane>(0);
     auto m = this->linked(at, read);
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
@@ -93,14 +93,14 @@ struct gated_vjp : gated<Cell, Pre> {
     return m;
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
     return this->unless_reset(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
-                                        Lane /*after*/, sums<Lane>& running) const {
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>& read,
+                                        Lane before, Lane /*after*/, sums<Lane>& running) const {
     auto m = this->linked(at, read);
     const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
                                   read.output_grad, read.previous,
@@ -115,15 +115,15 @@ struct gated_vjp : gated<Cell, Pre> {
       pre_grad[i].put(at, gradients[i], running.pre[i]);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     return final_grad.template load_or_zero<Lane>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     initial_grad.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
+  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, sums<Lane>& running) const {
     for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
   }
   /// Copies sums over time; others are not used.
@@ -134,8 +134,8 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then. Recomputed states do not exist yet.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch_rest(Position at) const {
     this->template touch_arrays<Lane>(at);
     if (state.present()) state.template touch<Lane>(at);
   }

@@ -30,7 +30,7 @@ struct jvp : affine_steps<compute_t<State>> {
   state_output<value> final_tangent;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     step<Lane> read{gate.template load<factor_t<Lane>>(at),
                     input_tangent.template load_or_zero<Lane>(at),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
@@ -47,21 +47,21 @@ struct jvp : affine_steps<compute_t<State>> {
     return read;
   }
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time > 0) &&
            (!at.rarely(resets.present()) || !resets.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
-                                        Lane after, sums<Lane>&) const {
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>&,
+                                        Lane /*before*/, Lane after, sums<Lane>&) const {
     state_tangent.store(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     return initial_tangent.template load_or_zero<Lane>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     final_tangent.put(at, after);
   }
 

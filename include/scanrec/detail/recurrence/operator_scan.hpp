@@ -44,35 +44,35 @@ struct operator_scan {
   };
   SCANREC_HD algebra_type algebra() const { return {op}; }
 
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE E load(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE E load(Position at) const {
     return elements[at];
   }
-  template <class Place>
-  SCANREC_HD SCANREC_INLINE E map(Place, const E& read) const {
+  template <class Position>
+  SCANREC_HD SCANREC_INLINE E map(Position, const E& read) const {
     return read;
   }
-  template <class Place>
-  SCANREC_HD SCANREC_INLINE E next(Place at, const E& read, const E& before) const {
+  template <class Position>
+  SCANREC_HD SCANREC_INLINE E next(Position at, const E& read, const E& before) const {
     return at.time == 0 && !starts() ? read : static_cast<E>((*op)(before, read));
   }
-  template <class Place, class Sums>
-  SCANREC_HD SCANREC_INLINE void finish(Place at, const E&, const E& before, const E& after,
+  template <class Position, class Sums>
+  SCANREC_HD SCANREC_INLINE void finish(Position at, const E&, const E& before, const E& after,
                                         Sums&) const {
     results[at] = !exclusive ? after : at.time == 0 && !starts() ? before_all : before;
   }
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE E begin(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE E begin(Position at) const {
     return starts() ? initial.data[at.channel * initial.strides.channel] : before_all;
   }
-  template <class Place>
-  SCANREC_HD SCANREC_INLINE void end(Place at, const E& after) const {
+  template <class Position>
+  SCANREC_HD SCANREC_INLINE void end(Position at, const E& after) const {
     if (final_state.data) final_state.data[at.channel * final_state.strides.channel] = after;
   }
-  template <class Place, class Sums>
-  SCANREC_HD SCANREC_INLINE void drain(Place, Sums&) const {}
-  template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void touch_rest(Place) const {}
+  template <class Position, class Sums>
+  SCANREC_HD SCANREC_INLINE void drain(Position, Sums&) const {}
+  template <class Lane, class Position>
+  SCANREC_HD SCANREC_INLINE void touch_rest(Position) const {}
 
   using arrays =
       array_list<reads<&operator_scan::elements>, writes<&operator_scan::results>,

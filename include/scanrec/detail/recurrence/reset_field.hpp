@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/recurrence/field.hpp>
-#include <scanrec/detail/recurrence/place.hpp>
+#include <scanrec/detail/recurrence/position.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
@@ -34,13 +34,13 @@ struct reset_field {
 
   /// 1 in the lanes that are reset, 0 in the others.
   template <class Mask, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Mask load(position<Axis, Assume> at) const {
     if (at.time == step_without_reset) return simd::constant<Mask>(0);
     return reset_mask.template load_neighbour<Mask>(at, shift);
   }
   /// Whether any of `lanes` steps from a place on is reset, or has no neighbour to look at.
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool any(position<lane_axis::time, Assume> at) const {
     if (at.time <= step_without_reset && step_without_reset < at.time + Lanes) return true;
     const bool* first = reset_mask.data + shift * reset_mask.strides.time;
     return reset_mask.strides.time == 0 ? *first : simd::any_set<Lanes>(first + at.index);

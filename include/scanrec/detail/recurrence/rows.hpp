@@ -69,9 +69,9 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
   S* const to = static_cast<S*>(data);
   std::int64_t t = 0;
   if constexpr (W > 1) {
-    const auto put = [&](S* place, lane x, bool reversed) {
-      if (add) x = x + simd::load_unit<lane>(static_cast<const S*>(place), reversed);
-      simd::store_unit(place, x, reversed);
+    const auto put = [&](S* position, lane x, bool reversed) {
+      if (add) x = x + simd::load_unit<lane>(static_cast<const S*>(position), reversed);
+      simd::store_unit(position, x, reversed);
     };
     if (count == W && strides.channel == 1)
       for (; t < steps; ++t) put(to + t * strides.time, simd::load_unit<lane>(from + t * W), false);
@@ -90,10 +90,10 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
   }
   for (; t < steps; ++t)
     for (int i = 0; i < count; ++i) {
-      S* const place = to + t * strides.time + i * strides.channel;
+      S* const position = to + t * strides.time + i * strides.channel;
       simd::lane_t<V, 1> x = from[t * W + i];
-      if (add) x = x + simd::load_one<simd::lane_t<V, 1>>(static_cast<const S*>(place));
-      simd::store_one(place, x);
+      if (add) x = x + simd::load_one<simd::lane_t<V, 1>>(static_cast<const S*>(position));
+      simd::store_one(position, x);
     }
 }
 #endif

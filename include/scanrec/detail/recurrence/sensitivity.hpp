@@ -29,7 +29,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   state_output<number> final_state, final_sensitivity;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     using scalar = typename Lane::component;
     const auto zero = simd::constant<scalar>(0);
     const auto a = gate.template load<scalar>(at);
@@ -40,18 +40,18 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     return read;
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
-                                        Lane after, sums<Lane>&) const {
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>&,
+                                        Lane /*before*/, Lane after, sums<Lane>&) const {
     state.store(at, after[0]), sensitivity_of_state.store(at, after[1]);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     using scalar = typename Lane::component;
     return {{initial_state.template load_or_zero<scalar>(at),
              initial_sensitivity.template load_or_zero<scalar>(at)}};
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
   }
 

@@ -14,8 +14,8 @@ inline constexpr std::int64_t sum_steps = 256;
 
 /// Takes a step that has been read from the state before it: writes its outputs, and returns the
 /// state after it.
-template <class R, class Place, class Step, class State, class Sums>
-SCANREC_HD SCANREC_INLINE State take_step(const R& r, const Place& at, const Step& read,
+template <class R, class Position, class Step, class State, class Sums>
+SCANREC_HD SCANREC_INLINE State take_step(const R& r, const Position& at, const Step& read,
                                           const State& before, Sums& running) {
   State after = r.next(at, read, before);
   r.finish(at, read, before, after, running);

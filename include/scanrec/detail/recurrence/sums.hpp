@@ -66,9 +66,9 @@ SCANREC_HD void for_kept(const scanrec::strides& strides, const region& box, F f
 template <class S, class WideLane>
 SCANREC_HD void write_sum(const recurrence::output_field<S>& out, const extents& at, WideLane sum) {
   using lane = simd::lane_t<compute_t<S>, 1>;
-  S& place = out.data[offset_of(at, out.strides)];
-  if (out.update) sum = sum + simd::to_wide<WideLane>(simd::from_element(place));
-  place = simd::to_element<S>(simd::from_wide<lane>(sum));
+  S& position = out.data[offset_of(at, out.strides)];
+  if (out.update) sum = sum + simd::to_wide<WideLane>(simd::from_element(position));
+  position = simd::to_element<S>(simd::from_wide<lane>(sum));
 }
 
 /// Writes the sums of `box` to the gradient, or adds them to it. Accumulators are laid out
@@ -78,8 +78,8 @@ void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
                 const strides& sum_strides, const region& box) {
   using wide_lane = simd::lane_t<wide_t<S>, 1>;
   for_kept(out.strides, box, [&](const extents& at) {
-    const std::int64_t place = offset_of(difference(at, box.begin), sum_strides);
-    write_sum(out, at, simd::load_one<wide_lane>(sums + place));
+    const std::int64_t position = offset_of(difference(at, box.begin), sum_strides);
+    write_sum(out, at, simd::load_one<wide_lane>(sums + position));
   });
 }
 
@@ -186,16 +186,16 @@ struct sums_layout {
 
  private:
   template <class Out>
-  static auto wide_at(const Out&, std::byte* place) {
-    return reinterpret_cast<decltype(Out::sums.data)>(place);
+  static auto wide_at(const Out&, std::byte* position) {
+    return reinterpret_cast<decltype(Out::sums.data)>(position);
   }
   // Calls f(output, its layout, its place) for every output that is a sum.
   template <class R, class F>
-  void for_active(R& r, std::byte* place, F f, std::int64_t output::*size) const {
+  void for_active(R& r, std::byte* position, F f, std::int64_t output::*size) const {
     const output* o = outputs.data();
     for_outputs(r, [&](auto& out) {
-      if (o->active) f(out, *o, place);
-      place += (*o++).*size;
+      if (o->active) f(out, *o, position);
+      position += (*o++).*size;
     });
   }
 };

@@ -49,7 +49,7 @@ struct vjp : affine_maps<compute_t<State>> {
   real conjugation = real(1);  // -1: conjugate gate and state
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
     auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::adjoint_if(sign, gate.template load<factor_t<Lane>>(at)),
                     state_grad.template load_or_zero<Lane>(at), simd::constant<Lane>(0),
@@ -73,7 +73,7 @@ struct vjp : affine_maps<compute_t<State>> {
     simd::real_lane_t<Lane> reset;
   };
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(position<Axis, Assume> at) const {
     using mask = simd::real_lane_t<Lane>;
     return {gate.stored_at(at), state_grad.stored_or_zero(at),
             at.mostly(gate_grad.present()) ? state.stored_neighbour(at, 1) : State{},
@@ -88,27 +88,28 @@ struct vjp : affine_maps<compute_t<State>> {
             simd::conj_if(sign, before), read.reset};
   }
   template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+  SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return (Assume == assume::nothing || at.time + Lanes < steps) &&
            (!at.rarely(resets.present()) || !resets.any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(position<Axis, Assume> at,
+                                             const step<Lane>& read) const {
     affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
     if (!at.rarely(resets.present())) return m;
     return {simd::select(read.reset, simd::constant<factor_t<Lane>>(0), m.a),
             simd::select(read.reset, simd::constant<Lane>(0), m.u)};
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+  SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane linked = simd::mul(read.gate, read.cotangent + before);
     return at.rarely(resets.present()) ? simd::select(read.reset, simd::constant<Lane>(0), linked)
                                        : linked;
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
-                                        Lane /*after*/, sums<Lane>& running) const {
+  SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>& read,
+                                        Lane before, Lane /*after*/, sums<Lane>& running) const {
     Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
     if (!at.mostly(gate_grad.present())) return;
@@ -118,15 +119,15 @@ struct vjp : affine_maps<compute_t<State>> {
     gate_grad.put(at, through_gate, running.gate);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+  SCANREC_HD SCANREC_INLINE Lane begin(position<Axis, Assume> at) const {
     return final_grad.template load_or_zero<Lane>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void end(position<Axis, Assume> at, Lane after) const {
     initial_grad.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
+  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, sums<Lane>& running) const {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
@@ -150,8 +151,8 @@ struct vjp : affine_maps<compute_t<State>> {
   }
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place at) const {
+  template <class Lane, class Position>
+  SCANREC_INLINE void touch_rest(Position at) const {
     if (gate_grad.present()) state.template touch<Lane>(at);
   }
 

@@ -221,8 +221,8 @@ class Primitives:
         axes = {name: self.axes(primal_of(name), rank, problem) for name, rank in ranks.items()}
         changed = {*batched, *params.shapes}
         into = "batch" if all("batch" in axes[name] for name in changed) else "channel"
-        places = {name: of.index(into) for name, of in axes.items() if into in of}
-        if any(map(is_split, arrays.values())) or not changed <= places.keys():
+        axes_of = {name: of.index(into) for name, of in axes.items() if into in of}
+        if any(map(is_split, arrays.values())) or not changed <= axes_of.keys():
             # One after the other: arrays that are split over devices, or have no such axis.
             wanted = params.shapes
             out = jax.lax.map(
@@ -232,28 +232,28 @@ class Primitives:
             return list(out), in_front
 
         size = next(arrays[name].shape[0] for name in batched)
-        extent = arrays[operands[0]].shape[places[operands[0]] + (operands[0] in batched)]
-        for name in arrays.keys() & places.keys():
-            x, place = arrays[name], places[name]
+        extent = arrays[operands[0]].shape[axes_of[operands[0]] + (operands[0] in batched)]
+        for name in arrays.keys() & axes_of.keys():
+            x, axis = arrays[name], axes_of[name]
             shape = x.shape[1:] if name in batched else x.shape
-            if name == "resets" and shape[place] == 1:
+            if name == "resets" and shape[axis] == 1:
                 if name not in batched:
                     continue
                 # Resets that broadcast do so within their own sequences.
-                shape = (*shape[:place], extent, *shape[place + 1 :])
+                shape = (*shape[:axis], extent, *shape[axis + 1 :])
             x = jnp.broadcast_to(x if name in batched else x[None], (size, *shape))
-            arrays[name] = jnp.moveaxis(x, 0, place).reshape(_grown(shape, place, size))
-        wanted = {name: _grown(shape, places[name], size) for name, shape in results}
+            arrays[name] = jnp.moveaxis(x, 0, axis).reshape(_grown(shape, axis, size))
+        wanted = {name: _grown(shape, axes_of[name], size) for name, shape in results}
         out = self.bind(kind, problem, arrays, wanted)
         apart = {
-            name: out[name].reshape(*shape[: places[name]], size, *shape[places[name] :])
+            name: out[name].reshape(*shape[: axes_of[name]], size, *shape[axes_of[name] :])
             for name, shape in results
         }
-        return [jnp.moveaxis(x, places[name], 0) for name, x in apart.items()], in_front
+        return [jnp.moveaxis(x, axes_of[name], 0) for name, x in apart.items()], in_front
 
 
-def _grown(shape: Shape, place: int, size: int) -> Shape:
-    return (*shape[:place], size * shape[place], *shape[place + 1 :])
+def _grown(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size * shape[axis], *shape[axis + 1 :])
 
 
 def _mask(names: Sequence[str], present: Names) -> Any:

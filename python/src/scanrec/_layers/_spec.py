@@ -120,7 +120,7 @@ class Spec:
         return type(self).__name__
 
     @property
-    def _places(self) -> int:
+    def _directions(self) -> int:
         """The number of layers times directions. The directions of a layer are consecutive."""
         return self.num_layers * self.num_directions
 

@@ -187,7 +187,9 @@ class Plan(NamedTuple):
     """A native call without its tensors."""
 
     prepared: _native.Prepared
-    places: list[tuple[int, int]]  #: of each array: the number of its tensor, and bytes from there
+    addresses: list[
+        tuple[int, int]
+    ]  #: of each array: the number of its tensor, and bytes from there
 
 
 # Plans know tensors by their numbers: one tensor may have several roles.
@@ -237,7 +239,7 @@ def run_step(
         The names that errors are to have for the call and for its arguments.
     """
     try:
-        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.places])
+        plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.addresses])
     except _native.ArgumentError as error:
         raise error.renamed(*user) from None
     torch.autograd.graph.increment_version(state)
@@ -274,7 +276,7 @@ def run_native(
     try:
         if plan is None:
             plan = _plans.keep(key, planned(call, threads, describe(arrays, problem)))
-        addresses = [tensors[i].data_ptr() + offset for i, offset in plan.places]
+        addresses = [tensors[i].data_ptr() + offset for i, offset in plan.addresses]
         (_run_on_gpu if first.is_cuda else _run_on_cpu)(first, plan.prepared, addresses)
     except _native.ArgumentError as error:
         raise error.renamed(*user) from None

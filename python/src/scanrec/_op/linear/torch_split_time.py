@@ -85,7 +85,7 @@ class _Parts(NamedTuple):
         return [(rank, i) for _, _, rank, i in sorted(pieces)]
 
     @property
-    def places(self) -> list[int]:
+    def positions(self) -> list[int]:
         """The positions of this process's pieces in that order."""
         order, rank = self.order, self.rank
         return [order.index((rank, i)) for i in range(len(self.ranges[rank]))]
@@ -291,8 +291,8 @@ def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequenc
         return [resets]
     pieces = []
     lengths = [end - begin for begin, end in (parts.ranges[rank][i] for rank, i in parts.order)]
-    for x, place in zip(own, parts.places):
-        after = next((k for k in range(place + 1, len(lengths)) if lengths[k] > 0), None)
+    for x, position in zip(own, parts.positions):
+        after = next((k for k in range(position + 1, len(lengths)) if lengths[k] > 0), None)
         mark = none if after is None else of_all.narrow(axis, after, 1).bool()
         pieces.append(torch.cat([x, mark], axis))
     return pieces
@@ -310,12 +310,12 @@ def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor
     with all pieces side by side in the order of time."""
     tensors = [_padded(pieces, axis, parts.most) for pieces in values]
     every = _Gather.apply(torch.cat([x.reshape(-1) for x in tensors]), parts.group)
-    places = [rank * parts.most + piece for rank, piece in parts.order]
+    positions = [rank * parts.most + piece for rank, piece in parts.order]
     out = []
     for x, like in zip(every.split([x.numel() for x in tensors], 1), tensors):
         x = x.reshape(len(parts.ranges), *like.shape).movedim(0, axis).flatten(axis, axis + 1)
-        if places != list(range(x.shape[axis])):
-            x = x.index_select(axis, torch.tensor(places, device=x.device))
+        if positions != list(range(x.shape[axis])):
+            x = x.index_select(axis, torch.tensor(positions, device=x.device))
         out.append(x)
     return out
 
@@ -330,8 +330,8 @@ def _states_before(
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
     states, _ = Scan.apply(products, ends, None, resets, problem)
     count, out = ends.shape[axis], []
-    for place in parts.places:
-        neighbour = place + (1 if parts.backwards else -1)
+    for position in parts.positions:
+        neighbour = position + (1 if parts.backwards else -1)
         before = states.narrow(axis, min(max(neighbour, 0), count - 1), 1)
         out.append(_zero_unless(0 <= neighbour < count, before))
     return out

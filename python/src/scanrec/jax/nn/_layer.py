@@ -193,7 +193,7 @@ class Layer(Spec, Generic[State]):
         """
         call, dtype = f"{self._name}.init", jnp.dtype(dtype)
         arguments.check_real(call, "dtype", dtype.name)
-        keys = iter(_drawn(call, jax.random.split, key, self._places))
+        keys = iter(_drawn(call, jax.random.split, key, self._directions))
 
         def init_one(parameters: spec.Parameters) -> dict[str, jax.Array]:
             own = dict(zip(self._draw_order, jax.random.split(next(keys), len(self._draw_order))))
@@ -230,7 +230,7 @@ class Layer(Spec, Generic[State]):
         kind = self._state_dtype(given)
         shapes = self._state_shapes().items()
         return self._of_arrays(
-            {n: jnp.zeros((self._places, *lead, *own), kind) for n, own in shapes}
+            {n: jnp.zeros((self._directions, *lead, *own), kind) for n, own in shapes}
         )
 
     def apply(
@@ -288,7 +288,7 @@ class Layer(Spec, Generic[State]):
                 left.append(final)
             x = jnp.concatenate(outputs, -1) if self.bidirectional else outputs[0]
             if key is not None and self.dropout and i + 1 < self.num_layers:
-                own = jax.random.fold_in(key, self._places + i)
+                own = jax.random.fold_in(key, self._directions + i)
                 x = _dropped(own, x, self.dropout)
         return x, self._of_arrays({n: jnp.stack([one[n] for one in left]) for n in left[0]})
 
@@ -363,7 +363,7 @@ class Layer(Spec, Generic[State]):
             if isinstance(x, (tuple, list, dict)):
                 arguments.refuse(call, label, "an array", type(x).__name__, TypeError)
             x = array_of(call, label, x)
-            wanted = (self._places, *lead, *own)
+            wanted = (self._directions, *lead, *own)
             if jnp.iscomplexobj(x) and not self._complex_state:
                 arguments.refuse(call, label, "a real type", x.dtype, TypeError)
             arguments.check_shape(call, label, x.shape, wanted, equal=True)

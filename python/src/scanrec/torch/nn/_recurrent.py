@@ -141,8 +141,8 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             expected = f"one of {_WEIGHT_NAMES}"
             arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
         self._names: list[dict[str, str]] = []  # of the parameters, with suffix, by place
-        for place in range(self._places):
-            layer, direction = divmod(place, self.num_directions)
+        for position in range(self._directions):
+            layer, direction = divmod(position, self.num_directions)
             suffix, names = f"_l{layer}" + ("_reverse" if direction else ""), {}
             for name, parameter in self._parameter_specs(self._inputs(layer)).items():
                 weight = torch.empty(parameter.shape, device=device, dtype=dtype)
@@ -154,15 +154,15 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all parameters from their initial distributions."""
-        for place in range(self._places):
-            weights = self._weights(place)
-            parameters = self._parameter_specs(self._inputs(place // self.num_directions))
+        for position in range(self._directions):
+            weights = self._weights(position)
+            parameters = self._parameter_specs(self._inputs(position // self.num_directions))
             for name in dict.fromkeys((*self._draw_order, *parameters)):
                 if name in parameters:
                     _draw(weights[name], parameters[name].initial)
 
-    def _weights(self, place: int) -> Weights:
-        return {name: getattr(self, full) for name, full in self._names[place].items()}
+    def _weights(self, position: int) -> Weights:
+        return {name: getattr(self, full) for name, full in self._names[position].items()}
 
     def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
         """Run one direction of one layer over x, of three axes."""
@@ -318,9 +318,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
                 x = torch.nn.functional.dropout(x, self.dropout, self.training)
             outputs = []
             for direction in range(self.num_directions):
-                place = layer * self.num_directions + direction
-                own = tuple(leaf[place] for leaf in state)
-                y, final = run(x, self._weights(place), own, bool(direction))
+                position = layer * self.num_directions + direction
+                own = tuple(leaf[position] for leaf in state)
+                y, final = run(x, self._weights(position), own, bool(direction))
                 outputs.append(y)
                 finals.append(tuple(new.to(old.dtype) for new, old in zip(final, own)))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
@@ -353,7 +353,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         """The tensors of a state, with a batch axis. They are 0 if there is no state."""
         least = torch.complex64 if self._complex_state else torch.float32
         dtype = torch.promote_types(self._first_weight.dtype, least)
-        shapes, lead = self._state_shapes(), (self._places, batch)
+        shapes, lead = self._state_shapes(), (self._directions, batch)
         if state is None:
             sizes = ((*lead, *shape) for shape in shapes.values())
             return tuple(torch.zeros(size, dtype=dtype, device=device) for size in sizes)

@@ -13,7 +13,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The position of a thread in the tile of its block.
-struct tile_place {
+struct tile_position {
   int tile = 0, group = 0;      // index along time, and among the tiles of the same steps
   int column = 0, segment = 0;  // within the tile
   bool there = false;           // whether the channel exists
@@ -36,9 +36,10 @@ SCANREC_DEVICE inline std::uint64_t call_number() {
 }
 
 /// The position of a thread of the block that has a tile.
-SCANREC_DEVICE inline tile_place place_in(const tile_partition& partition, const drawn_tile& own) {
+SCANREC_DEVICE inline tile_position position_in(const tile_partition& partition,
+                                                const drawn_tile& own) {
   const int thread = device::thread_index();
-  tile_place at;
+  tile_position at;
   at.tile = static_cast<int>(own.tile), at.group = static_cast<int>(own.group);
   at.g = static_cast<int>(own.g), at.b = static_cast<int>(own.b);
   at.column = thread & (partition.width - 1), at.segment = thread >> partition.width_shift;
@@ -63,8 +64,8 @@ SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::u
 }
 
 /// Draws a ticket; for all threads of the block, which use the first bytes of shared memory.
-SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
-                                             const tile_partition& partition) {
+SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
+                                                const tile_partition& partition) {
   const device::shared_array<drawn_tile> head(0);
   const int thread = device::thread_index();
   if (thread == 0) {
@@ -87,7 +88,7 @@ SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
     head.store(0, own);
   }
   device::synchronise_block();
-  return place_in(partition, head.load(0));
+  return position_in(partition, head.load(0));
 }
 
 }  // namespace detail

@@ -28,7 +28,7 @@ SCANREC_HD constexpr bool may_lack_lanes(assume known) {
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
 template <lane_axis Axis, assume Assume = assume::nothing>
-struct place {
+struct position {
   static constexpr lane_axis along = Axis;
   std::int64_t time = 0;
   std::int64_t channel = 0;
