@@ -489,7 +489,7 @@ void operators() {
   }
   {
     // [own_operator]
-    struct runs {  // of a stretch: its first and last value, and runs of equal values
+    struct runs {  // of a checkpoint interval: its first and last value, and runs of equal values
       int first, last, length, at_start, at_end, longest;
     };
     const auto join = [](const runs& x, const runs& y) {
@@ -500,11 +500,11 @@ void operators() {
       both.longest = std::max({x.longest, y.longest, meet ? x.at_end + y.at_start : 0});
       return both;
     };
-    std::vector<runs> stretches;
-    for (const int value : {7, 7, 2, 2, 2, 7}) stretches.push_back({value, value, 1, 1, 1, 1});
-    const sequence_view<runs> elements(stretches.data(), {.time = 6});
+    std::vector<runs> intervals;
+    for (const int value : {7, 7, 2, 2, 2, 7}) intervals.push_back({value, value, 1, 1, 1, 1});
+    const sequence_view<runs> elements(intervals.data(), {.time = 6});
     inclusive_scan(join, elements, elements);
-    assert(stretches[1].longest == 2 && stretches[5].longest == 3);
+    assert(intervals[1].longest == 2 && intervals[5].longest == 3);
     // [/own_operator]
   }
   {

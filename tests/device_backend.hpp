@@ -20,7 +20,7 @@ namespace tested {
 
 template <class Backend>
 struct on_device {
-  static constexpr bool restores_states = Backend::restores_states;
+  static constexpr bool recomputes_states = Backend::recomputes_states;
   Backend options{.stream = nullptr};  // but for the stream and the workspace
 };
 

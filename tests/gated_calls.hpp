@@ -66,7 +66,7 @@ class gated_calls_of final : public gated_calls<Cell, T> {
            const gated_vjp_options<V>& options) const override {
     const sequence_view<T> grad = output_grad;
     if (memory.states.absent()) {
-      if constexpr (scanrec::detail::restores_states<Backend>)
+      if constexpr (scanrec::detail::recomputes_states<Backend>)
         gated_scan_vjp(backend_, cell, pre, memory::recompute{memory.checkpoints}, grad, gradients,
                        options);
     } else if (grad.absent())
@@ -143,7 +143,7 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
   const auto made = []<class B>(const char* name, B backend, bool serial = false, int more = 0) {
     return gated_backend<TEST_CELL, TEST_TYPE>{
         name, std::make_shared<gated_calls_of<TEST_CELL, TEST_TYPE, B>>(std::move(backend)), serial,
-        more, scanrec::detail::restores_states<B>};
+        more, scanrec::detail::recomputes_states<B>};
   };
   std::vector<gated_backend<TEST_CELL, TEST_TYPE>> list{made("sequential", sequential{}, true)};
 #if !defined(__CUDACC__)

@@ -392,7 +392,7 @@ TYPED_CASE("a stream of chunks gives the bits of the whole", "[backends][gated]"
           if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
         for (const backend& b : backends([](const backend& of) { return of.serial || exact<T>; }))
           for (const policy memory : policies_of(b)) {
-            // States that are made anew from a rounded one are not those of the forward call.
+            // States that are made again from a rounded one are not those of the forward call.
             if (memory == policy::recompute && !std::is_same_v<T, V>) continue;
             results whole = run_chunks(b, p, memory, {{0, steps}});
             results chunked = run_chunks(b, p, memory, chunks);

@@ -22,8 +22,8 @@ using namespace scanrec;
 
 using tested::with_operator_backends;
 
-/// A stretch of one sequence. Merging is defined for neighbours only; whatever else the operator is
-/// called with is counted.
+/// A checkpoint interval of one sequence. Merging is defined for neighbours only; whatever else the
+/// operator is called with is counted.
 struct segment {
   std::int64_t sequence = -7, begin = 0, end = 0;
 };
@@ -254,7 +254,7 @@ TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][argumen
 }
 
 namespace {
-/// A sum that begins anew where an element says so: elements may have members of any name.
+/// A sum that begins again where an element says so: elements may have members of any name.
 struct part {
   float u;
   float reset;

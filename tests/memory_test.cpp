@@ -28,7 +28,8 @@ void check_memory() {
       fo_pooling<>{}, packed<fo_pooling<>>(sequence_view(pre.data(), wide)),
       memory::recompute{sequence_view(checkpoints.data(), few)}, sequence_view(dh.data(), shape),
       {.arrays = packed<fo_pooling<>>(sequence_view(grad.data(), wide))});
-  // A stretch of 128 steps and its neighbours; what processes carry; a page to the next worker's.
+  // A checkpoint interval of 128 steps and its neighbours; what processes carry; a page to the next
+  // worker's.
   const std::int64_t tile = 130 * 96 * static_cast<std::int64_t>(sizeof(T));
   const std::int64_t page = tile_policy::page_bytes;
   CHECK(workspace_bytes(tiled{.threads = threads}, p) <= threads * (tile + 8192 + page));

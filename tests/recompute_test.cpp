@@ -26,7 +26,7 @@ using recurrence::lane_axis;
 /// What is expected, and how it is asked for.
 template <class T>
 struct states {
-  static constexpr bool restores_states = true;
+  static constexpr bool recomputes_states = true;
   sequence_view<const T> stored;
   direction order;
   detail::lane_layout layout;
@@ -179,10 +179,10 @@ TEST_CASE("recomputed states are those stored, bit for bit", "[recompute]") {
 }
 
 TEST_CASE("a stretch has room for its steps and two more", "[recompute]") {
-  CHECK(detail::stretch_rows(1) == 3);
-  CHECK(detail::stretch_rows(127) == 129);
-  CHECK(detail::stretch_rows(128) == 130);
-  CHECK(detail::stretch_rows(1000) == 130);
+  CHECK(detail::interval_rows(1) == 3);
+  CHECK(detail::interval_rows(127) == 129);
+  CHECK(detail::interval_rows(128) == 130);
+  CHECK(detail::interval_rows(1000) == 130);
   problem p;
   p.shape = {1, 300, 20, 1};
   CHECK(detail::recompute_scratch(p, {}, 20).bytes == 0);  // reads its states from memory

@@ -21,7 +21,7 @@
 namespace comparing {
 
 struct outputs {
-  static constexpr bool restores_states = true;
+  static constexpr bool recomputes_states = true;
   int* seen;
 };
 inline std::int64_t workspace_bytes(const outputs&, const scanrec::problem&) { return 0; }

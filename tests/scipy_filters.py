@@ -3,7 +3,7 @@
 """Writes tests/scipy_filters.hpp: what SciPy's filters make of a short signal.
 
 Needs NumPy and SciPy; the values in the repository are those of the version that they name. Run it
-only to make them anew.
+only to make them again.
 """
 
 import pathlib

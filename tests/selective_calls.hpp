@@ -387,7 +387,7 @@ inline std::string to_string(const problem& p) {
   return text;
 }
 
-/// Something of everything, with tails of packs, of blocks of states and of stretches.
+/// Something of everything, with tails of packs, of blocks of states and of checkpoint intervals.
 inline problem usual() {
   problem p;
   p.shape = {.batch = 2, .time = 300, .channel = 42};

@@ -488,7 +488,7 @@ double efficiency_of(const detail::selective_plan& plan, int threads) {
   std::vector<double> free(static_cast<std::size_t>(threads));
   std::vector<double> done(static_cast<std::size_t>(plan.strips()));
   double work = 0;
-  for (std::int64_t n = 0; n < plan.stretches; ++n)
+  for (std::int64_t n = 0; n < plan.checkpoint_intervals; ++n)
     for (std::int64_t strip = 0; strip < plan.strips(); ++strip) {
       double task = 0;
       plan.for_packs(strip, n, [&](const detail::selective_position& at, std::int64_t) {

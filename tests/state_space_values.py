@@ -4,7 +4,7 @@
 """Prints tests/state_space_values.hpp: discretisations and outputs of small state spaces, computed
 by mpmath with 50 digits from the definitions.
 
-Needs mpmath; run it only to make them anew: state_space_values.py > state_space_values.hpp
+Needs mpmath; run it only to make them again: state_space_values.py > state_space_values.hpp
 """
 
 import mpmath

@@ -273,7 +273,7 @@ void check_cover(const tile_plan& plan, problems& random) {
   CHECK(plan.tiles == std::max<std::int64_t>(
                           1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
   // What one tile recomputes, another may be writing gradients over.
-  if (plan.restored.bytes > 0 && plan.tiles > 1)
+  if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
   // Workers take turns at units of which all rows are at the same step.
@@ -510,7 +510,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(plan.alignment == p.alignment);
   CHECK(plan.threads >= 1);
   CHECK(plan.threads <= detail::most_threads);
-  for (const std::int64_t position : {s.reductions, s.sums[0], s.restored, s.worker, s.carries,
+  for (const std::int64_t position : {s.reductions, s.sums[0], s.recomputed, s.worker, s.carries,
                                       s.ready, s.blocks, s.totals[0], s.bytes}) {
     CHECK(position >= 0);
     CHECK(position % plan.alignment == 0);
@@ -533,16 +533,16 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     const sum_plan& sum = plan.sums[i];
     any = any || sum.active;
     const bool last = i + 1 == most_outputs;
-    CHECK(sum.elements * sum.wide_bytes <= (last ? s.restored : s.sums[i + 1]) - s.sums[i]);
+    CHECK(sum.elements * sum.wide_bytes <= (last ? s.recomputed : s.sums[i + 1]) - s.sums[i]);
     CHECK(sum.total_elements * sum.wide_bytes <= (last ? s.bytes : s.totals[i + 1]) - s.totals[i]);
     if (plan.hands_on && !sum.time_kept)
       CHECK(plan.open_units() * sum.elements * sum.wide_bytes <=
             (last ? s.blocks : s.unit_sums[i + 1]) - s.unit_sums[i]);
   }
-  CHECK(plan.restored.bytes <= s.worker - s.restored);
+  CHECK(plan.recomputed.bytes <= s.worker - s.recomputed);
   CHECK(s.worker * plan.threads <= s.carries);
   // No two workers write to one page.
-  if (plan.threads > 1) CHECK(s.worker - s.restored - plan.restored.bytes >= 4096);
+  if (plan.threads > 1) CHECK(s.worker - s.recomputed - plan.recomputed.bytes >= 4096);
   if (any) return;
   // As workspace_bytes() promises, unless the caller asked for tiles of few steps.
   if (plan.hands_on && plan.tile_steps < tile_policy::least_tile_steps / 2) return;

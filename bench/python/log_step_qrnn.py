@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """QRNN recurrence by log2(T) shifted multiply-adds, as the Olmax code base has it, beside scanrec.
 
-https://github.com/HomebrewNLP/Olmax; written anew here: after step k every state holds what the
+https://github.com/HomebrewNLP/Olmax; written again here: after step k every state holds what the
 last 2^k steps contributed. Forward and gradient, float32, (1, T, 256) for T = 2^14..2^18 by
 default, as far as memory goes.
 

@@ -18,8 +18,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB, or where the
 ///              caller gives it.
 struct tiled {
-  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
-  int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
+  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
+  int threads = 0;                ///< workers; 0: all cores, fewer on small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
                                   ///< With memory::recompute rounded up to a multiple of 128.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
@@ -34,7 +34,7 @@ struct tiled {
 /// Memory  nothing, except accumulators in the wide type for gradients that are sums, and with
 ///         memory::recompute the states of one channel's 128 steps.
 struct sequential {
-  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
+  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
   /// Memory for a call to use instead of allocating: workspace_bytes(), aligned to 64 bytes
   /// (elements of an operator may need more). One call at a time.
   std::span<std::byte> workspace{};

@@ -177,7 +177,7 @@ concept step_recurrence = requires {
 /// Order      finish is the last call at a step, whose inputs it may overwrite in place.
 /// Bits       the order in which maps compose is the backend's; its documentation states it.
 /// Gradients  that are sums go through sums_layout, in an order that threads do not change.
-/// Needs      `static constexpr bool restores_states = true` for adjoints that kept checkpoints.
+/// Needs      `static constexpr bool recomputes_states = true` for adjoints that kept checkpoints.
 template <class B, class R>
 concept backend_for = backend<B> && step_recurrence<R> &&
     requires(const B& b, const R& r, const problem& p) {

@@ -70,8 +70,8 @@ template <backend Backend, class Cell, class Arrays, class Memory, class OutputG
 void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arrays,
                     const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
-  static_assert(!detail::memory_traits<Memory>::recomputes || detail::restores_states<Backend>,
-                "scanrec: this backend does not compute states anew (see restores_states in "
+  static_assert(!detail::memory_traits<Memory>::recomputes || detail::recomputes_states<Backend>,
+                "scanrec: this backend does not compute states anew (see recomputes_states in "
                 "docs/extend.md): use memory::store");
   if constexpr (detail::fits_gated_scan_vjp<Cell, Arrays, Memory, OutputGrad>())
     detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients,

@@ -54,7 +54,7 @@ struct array_use {
   bool one_step_more_will_do = false;  // they may have a reset behind the last step
   bool one_step_more = false;          // and have it, besides those in `shape`
   bool makes_factor = false;           // the factors of the maps are made of it
-  bool checkpoints = false;            // of one value per sequence for every stretch of steps
+  bool checkpoints = false;            // of one value per sequence for every checkpoint interval
 };
 
 /// Most arrays of a call, and most that it may write.

@@ -23,9 +23,9 @@ namespace scanrec::inline SCANREC_ABI {
 /// Throws   argument_error if chunk is less than 1.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form.
 struct triangular_matmul {
-  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
-  std::int64_t chunk = 128;                      ///< steps per triangle
-  int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
+  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
+  std::int64_t chunk = 128;                        ///< steps per triangle
+  int threads = 0;                   ///< workers; 0: all cores, fewer on small problems
   scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
   std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };

@@ -18,8 +18,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
-  int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
+  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
+  int threads = 0;                   ///< workers; 0: all cores, fewer on small problems
   scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
   std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };
@@ -34,8 +34,8 @@ struct hillis_steele {
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
-  int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
+  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
+  int threads = 0;                   ///< workers; 0: all cores, fewer on small problems
   scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
   std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };

@@ -16,7 +16,7 @@ enum class role {
   read_mask,         ///< bytes
   read_resets,       ///< bytes, perhaps of one step more
   read_edge,         ///< one element per sequence: no time axis
-  read_checkpoints,  ///< of the type of an edge, one for every stretch of steps
+  read_checkpoints,  ///< of the type of an edge, one for every checkpoint interval
   write,
   write_edge,
   write_checkpoints,

@@ -39,7 +39,7 @@ struct alone : R {
 /// is compiled once for both.
 template <bool InPacks>
 struct tiled_or_checked {
-  static constexpr bool restores_states = tiled::restores_states;
+  static constexpr bool recomputes_states = tiled::recomputes_states;
   tiled backend;
   bool check_only;
 };

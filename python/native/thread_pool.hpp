@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library's own threads: one pool per process, started when first needed, and anew after fork.
+// The library's own threads: one pool per process, started when first needed, and again after fork.
 #pragma once
 
 #include <functional>

@@ -111,7 +111,7 @@ def test_pooling_with_and_without_states(device, dtype, count, steps):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("steps", [100, 300])
-def test_states_computed_anew(device, dtype, count, steps):
+def test_recomputed_states(device, dtype, count, steps):
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     wide = WIDE.get(dtype, dtype)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}

@@ -102,7 +102,7 @@ def test_a_gate_that_broadcasts_receives_the_sum():
 @pytest.mark.parametrize("steps", [1, 128, 129, 300])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_states_that_are_computed_anew(count, dtype, steps, reverse):
+def test_recomputed_states(count, dtype, steps, reverse):
     """Bit for bit those that were kept."""
     random, shape, wide = Random(steps), (2, steps, 18), "float32" if dtype == "float16" else dtype
     pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in GATES[:count]}

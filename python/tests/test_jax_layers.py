@@ -149,7 +149,7 @@ def test_compiled_final_state_alone_writes_no_outputs(random, pool, memory):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_states_computed_anew(random, pool):
+def test_recomputed_states(random, pool):
     """The same gradients, from less memory; and of any order."""
     pre = jnp.asarray(random(2, 300, 8 * POOLS[pool]))
     loss = lambda memory: lambda pre: jnp.sum(jnp.sin(qrnn_pool(pre, pool=pool, memory=memory)))

@@ -249,7 +249,7 @@ def test_operators_write_all_that_they_return(steps):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_states_computed_anew(random, pool):
+def test_recomputed_states(random, pool):
     """The same gradients, from less memory."""
     pre = tensor(random, 2, 300, 8 * POOLS[pool], dtype="float32").requires_grad_()
     found, sizes = [], []

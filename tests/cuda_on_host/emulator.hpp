@@ -4,7 +4,7 @@
 //
 // Threads change at barriers, exchanges and pauses. Whatever a kernel leaves to chance (the order
 // of threads between two barriers, of blocks, of stores on their way to other blocks) is drawn
-// anew for every launch.
+// again for every launch.
 #pragma once
 
 #include <cstddef>

@@ -249,7 +249,7 @@ MUTATIONS = (
         "choose_tiles",
         "p.recomputed_bytes > 0 ? memory::checkpoint_interval\n",
         "false ? memory::checkpoint_interval\n",
-        "tiles end within a stretch of steps that are recomputed",
+        "tiles end within a interval of steps that are recomputed",
         test="tile_plan_test",
     ),
     cpu(
@@ -268,7 +268,7 @@ MUTATIONS = (
     ),
     cpu(
         "tile_plan",
-        "s.restored += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);",
+        "s.recomputed += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);",
         "",
         "the sums of all outputs lie in one position",
         test="tile_plan_test",
@@ -509,15 +509,15 @@ MUTATIONS = (
     ),
     recurrence(
         "recompute",
-        "before_stretch(stretch)",
-        "before_stretch(stretch + 1)",
+        "before_interval(interval)",
+        "before_interval(interval + 1)",
         "recomputes states from a wrong checkpoint",
         test="recompute_test",
     ),
     recurrence(
         "recompute",
-        "const block again{T - stretch_end, T - 1 - begin,",
-        "const block again{T - stretch_end, T - 2 - begin,",
+        "const block again{T - interval_end, T - 1 - begin,",
+        "const block again{T - interval_end, T - 2 - begin,",
         "recomputes a state too few",
         test="recompute_test",
     ),

@@ -176,7 +176,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_array skip;
   scanrec_typed_array z;
   scanrec_array delta_bias, intervals, initial_state, resets;
-  scanrec_array checkpoints;  ///< what the forward call kept; absent: made anew
+  scanrec_array checkpoints;  ///< what the forward call kept; absent: made again
   scanrec_typed_array out_grad;
   scanrec_array final_grad;
   scanrec_typed_array u_grad, delta_grad;

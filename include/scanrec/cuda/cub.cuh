@@ -37,7 +37,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          or over states; waits for nothing.
 /// Throws   cuda::error if CUB asks for more memory than was foreseen.
 struct cub {
-  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) of device memory

@@ -42,7 +42,7 @@ void selective_scan(
 /// selective_scan_vjp() on a GPU.
 ///
 /// Shapes, aliasing  those of selective_scan_vjp() on CPUs. States as above.
-/// Bits     as above; with checkpoints that were kept or are made anew. Sums over channels, time
+/// Bits     as above; with checkpoints that were kept or are made again. Sums over channels, time
 ///          and sequences are taken in a fixed order, the longest in the wide type.
 /// Memory   selective_scan_vjp_workspace_bytes(): sums of gradients on their way, states between
 ///          two checkpoints, and checkpoints where the call brings none (docs/cuda.md).

@@ -78,15 +78,15 @@ constexpr strides broadcast_strides(const extents& from, scanrec::strides stride
   if (to.batch < 0 || to.time < 0 || to.channel < 0 || to.group < 0)
     refuse("broadcast_to", "shape", "extents of 0 or more", text(to));
   bool fits = true;
-  const auto stretch = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
+  const auto broadcast = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
     if (n == wanted) return;
     fits = fits && (n == 1 || (n > 1 && stride == 0));  // of no element there are no more
     stride = 0;
   };
   const scanrec::strides given = strides;
-  stretch(from.batch, strides.batch, to.batch), stretch(from.time, strides.time, to.time);
-  stretch(from.channel, strides.channel, to.channel);
-  stretch(from.group, strides.group, to.group);
+  broadcast(from.batch, strides.batch, to.batch), broadcast(from.time, strides.time, to.time);
+  broadcast(from.channel, strides.channel, to.channel);
+  broadcast(from.group, strides.group, to.group);
   if (!fits)
     refuse("broadcast_to", "view",
            text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another"),

@@ -38,7 +38,7 @@ struct mamba_stream {
 };
 
 /// What forward() leaves for backward(): per step u and z, the scan's outputs, low, B and C; the
-/// states before every 128 steps. The convolution, delta and the states are computed anew.
+/// states before every 128 steps. The convolution, delta and the states are recomputed.
 template <class R>
 struct mamba_memory {
   using matrix = typename mamba_parameters<R>::matrix;

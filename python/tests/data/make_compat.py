@@ -3,7 +3,7 @@
 """Makes compat.npz and compat_signatures.json beside it: results of the packages that
 scanrec.compat stands in for, and parameters of their functions.
 
-Needs the packages of README.md; run it only to make them anew. Clones of S5 and linrec, which are
+Needs the packages of README.md; run it only to make them again. Clones of S5 and linrec, which are
 on no index, are given: make_compat.py S5 LINREC
 """
 

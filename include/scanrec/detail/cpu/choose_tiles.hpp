@@ -348,7 +348,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.reduction_bytes = pack.reduction;
   plan.carry_bytes = pack.carry;
   plan.alignment = p.alignment;
-  plan.restored = recompute_scratch(p, plan.lanes, plan.strip);
+  plan.recomputed = recompute_scratch(p, plan.lanes, plan.strip);
   plan.scratch = lay_out_scratch(plan);
   plan.workspace_bytes = plan.scratch.bytes;
   return plan;

@@ -33,11 +33,11 @@ using sum_views = std::array<sum_view, most_outputs>;
 struct tile_row {
   const void* recurrence;  // in scan order, bound to no row
   const step_plan& plan;
-  const recompute_scratch& room;  // how states that are recomputed lie in `restored`
+  const recompute_scratch& room;  // how states that are recomputed lie in `recomputed`
   const sum_view* sums;           // of each output; null: none is a sum
   std::int64_t group, batch;
   block where;
-  std::byte* restored;
+  std::byte* recomputed;
 };
 
 /// Which slots of a unit are in use: `each` in every row, and rows lie `apart`.
@@ -85,7 +85,7 @@ struct kernel_table {
 /// of single elements (kernels_by_element).
 template <class R, template <class> class Lanes>
 struct kernel_table_of {
-  using recomputed = restored_t<R>;
+  using recomputed = recomputed_t<R>;
   using kernel = Lanes<recomputed>;
   using slot = typename kernel::slot;
   using reduction = typename kernel::reduction;
@@ -163,9 +163,9 @@ struct kernel_table_of {
     const std::int64_t steps = drains ? kernel::drain_steps : where.end - where.begin;
     std::int64_t drained = where.begin;
     with_states(
-        r, where, row.room, row.restored,
-        [&](const auto& forward, const block& stretch, std::byte* memory) {
-          run_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
+        r, where, row.room, row.recomputed,
+        [&](const auto& forward, const block& interval, std::byte* memory) {
+          run_alone<Lanes>(forward, interval, row.plan.turned(), memory);
         },
         [&](const recomputed& here, const block& whole) {
           block part = whole;

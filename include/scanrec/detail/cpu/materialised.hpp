@@ -176,7 +176,7 @@ class materialised_call {
     // Nobody asks for the state after the last step's map: that step is taken from the one before.
     all.split(T - 1, u.plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
       for (std::int64_t begin = first, end; begin < last; begin = end) {
-        end = std::min(begin + u.plan.stretch, last);
+        end = std::min(begin + u.plan.pass_steps, last);
         Columns::load(r, u.steps(line, begin, end), u.plan, T,
                       scan.to_load(line, begin + Scan::shift, piece), Scan::shift);
         scan.loaded(line, begin + Scan::shift, end + Scan::shift, piece);
@@ -184,7 +184,7 @@ class materialised_call {
     });
   }
 
-  // processes a stretch of the recurrence that another one asks for the states of.
+  // processes a checkpoint interval of the recurrence that another one asks for the states of.
   template <class Forward>
   void rerun(const Forward& r, const block& where, const materialised_plan& plan,
              std::byte* memory) const {
@@ -210,12 +210,12 @@ class materialised_call {
     const auto take_steps = [&](const R& r) {
       if (T == 0) return Columns::pass(r, whole);
       for (std::int64_t t = begin, last; t < end; t = last) {
-        last = std::min(t + u.plan.stretch, end);
+        last = std::min(t + u.plan.pass_steps, end);
         const auto from = scan.to_finish(line, t, last, position);
         with_states(
-            r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
-            [&](const auto& forward, const block& stretch, std::byte* memory) {
-              rerun(forward, stretch, u.plan, memory);
+            r, u.steps(line, t, last), plan_.recomputed, own(worker) + sums_.block_bytes,
+            [&](const auto& forward, const block& interval, std::byte* memory) {
+              rerun(forward, interval, u.plan, memory);
             },
             [&](const auto& here, const block& part) {
               Columns::finish(here, part, u.plan, T, from);
@@ -262,8 +262,8 @@ void run_materialised(const Scan& scan, const Backend& backend, R recurrence, co
   };
   if constexpr (!R::one_by_one)
     if (plan.lanes.along == recurrence::lane_axis::time)
-      return run_on_columns(std::type_identity<time_columns<restored_t<R>>>{});
-  run_on_columns(std::type_identity<channel_columns<restored_t<R>>>{});
+      return run_on_columns(std::type_identity<time_columns<recomputed_t<R>>>{});
+  run_on_columns(std::type_identity<channel_columns<recomputed_t<R>>>{});
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -83,14 +83,14 @@ struct materialised_plan {
   std::int64_t units_per_task = 1;
   int threads = 1;
   std::int64_t line_elements = 0;  // of a plane
-  std::int64_t stretch = 0;        // steps that are loaded and finished in one go, at most
+  std::int64_t pass_steps = 0;     // steps that are loaded and finished in one go, at most
   std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
   std::int64_t plane = 0;          // elements per plane of a unit
   std::int64_t buffer_bytes = 0;   // its planes
   std::int64_t maps_bytes = 0;     // per unit at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
-  recompute_scratch restored{};    // per worker, for states that are recomputed
-  std::int64_t unit_begin = 0;     // of a worker's: accumulators and restored states come first
+  recompute_scratch recomputed{};  // per worker, for states that are recomputed
+  std::int64_t unit_begin = 0;     // of a worker's: accumulators and recomputed states come first
   std::int64_t worker_bytes = 0;   // with the unit's own
   std::int64_t totals_bytes = 0;
   std::int64_t alignment = 64;  // of the scratch and of all that lies in it
@@ -151,10 +151,10 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.finish_steps =
       sums.any || plan.shape.shared ? plan.block_steps : std::max<std::int64_t>(T, 1);
   if (scan.by_blocks) {
-    plan.stretch = along_time ? plan.block_steps : plan.buffer_steps;
-    plan.plane = round_up((plan.stretch + plan.shape.overhang) * plan.width, 16);
+    plan.pass_steps = along_time ? plan.block_steps : plan.buffer_steps;
+    plan.plane = round_up((plan.pass_steps + plan.shape.overhang) * plan.width, 16);
   } else {
-    plan.stretch = std::max<std::int64_t>(T, 1);
+    plan.pass_steps = std::max<std::int64_t>(T, 1);
     plan.line_elements =
         round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
     plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
@@ -166,8 +166,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
       plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1, most_bytes);
   plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
-  plan.restored = recompute_scratch(p, plan.lanes, plan.line);
-  plan.unit_begin = align_up(sums.block_bytes + plan.restored.bytes, plan.alignment);
+  plan.recomputed = recompute_scratch(p, plan.lanes, plan.line);
+  plan.unit_begin = align_up(sums.block_bytes + plan.recomputed.bytes, plan.alignment);
   plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
   plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
   plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes, most_bytes) +

@@ -51,7 +51,7 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
   // States are recomputed against the direction of the adjoint. So the adjoint prefetches the whole
   // of the next checkpoint interval, if it is small. Else each pass prefetches what comes next.
   if (p.recomputed_bytes > 0 && memory::checkpoint_interval * moved.read_per_site * plan.strip <=
-                                    policy::prefetch_stretch_bytes)
+                                    policy::prefetch_interval_bytes)
     return memory::checkpoint_interval;
   return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A stretch of steps of a strip of channels, back: states are computed anew from a checkpoint, and
+// A checkpoint interval of a strip of channels, back: states are recomputed from a checkpoint, and
 // gradients pulled through them.
 //
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
@@ -50,7 +50,7 @@ class selective_adjoint : selective_tile<V, W> {
         interval_sums_(
             memory.take<real>(p.intervals_grad.present() ? memory::checkpoint_interval : 0)) {}
 
-  /// Forgets the sums over channels of a stretch.
+  /// Forgets the sums over channels of a checkpoint interval.
   void clear_sums() {
     if (p_.b_grad.steps.present()) std::fill_n(b_sums_, sums_count(p_), real(0));
     if (p_.c_grad.steps.present()) std::fill_n(c_sums_, sums_count(p_), real(0));
@@ -63,8 +63,8 @@ class selective_adjoint : selective_tile<V, W> {
   /// The gradients of the intervals of each step.
   [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
-  /// Takes the gradients of the states behind a stretch to those of the states before it; at the
-  /// last one they are set.
+  /// Takes the gradients of the states behind a checkpoint interval to those of the states before
+  /// it; at the last one they are set.
   void run(const selective_position& position, state* grads, const selective_totals& totals) {
     this->stand_at(position);
     if (position.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);

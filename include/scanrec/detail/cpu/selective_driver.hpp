@@ -35,8 +35,8 @@ inline void start_counters(selective_counter* counters, std::int64_t count) {
 
 /// Runs all tasks: f(worker, task, strip, n), for the n-th interval of a channel block (`strip`).
 template <class F>
-void run_stretches(const selective_plan& plan, const executor& on, selective_counter* done,
-                   task_queue& tasks, F f) {
+void run_checkpoint_intervals(const selective_plan& plan, const executor& on,
+                              selective_counter* done, task_queue& tasks, F f) {
   start_counters(done, plan.strips());
   run_on(on, plan.workers, [&](int worker) {
     tasks.work_off(worker, [&](std::int64_t task) {
@@ -65,15 +65,15 @@ class selective_forward_run {
         rooms_(worker_rooms::of<tile>(p, plan.workers, memory)) {}
 
   void operator()(const executor& on) const {
-    task_queue tasks(plan_.stretches * plan_.strips());
-    run_stretches(plan_, on, done_, tasks,
-                  [&](int worker, std::int64_t, std::int64_t strip, std::int64_t n) {
-                    arena room = rooms_.room(worker);
-                    tile work(p_, room);
-                    plan_.for_packs(strip, n, [&](const selective_position& at, std::int64_t pack) {
-                      work.run(at, states_ + pack * p_.states);
-                    });
-                  });
+    task_queue tasks(plan_.checkpoint_intervals * plan_.strips());
+    run_checkpoint_intervals(
+        plan_, on, done_, tasks, [&](int worker, std::int64_t, std::int64_t strip, std::int64_t n) {
+          arena room = rooms_.room(worker);
+          tile work(p_, room);
+          plan_.for_packs(strip, n, [&](const selective_position& at, std::int64_t pack) {
+            work.run(at, states_ + pack * p_.states);
+          });
+        });
   }
 
  private:
@@ -101,7 +101,7 @@ class selective_vjp_run {
         rooms_(worker_rooms::of<tile>(p, plan.workers, memory)),
         of_b_(p, plan, p.b_grad, p.update, memory),
         of_c_(p, plan, p.c_grad, p.update, memory),
-        turns_(memory.take<selective_counter>(plan.group_count * plan.stretches)),
+        turns_(memory.take<selective_counter>(plan.group_count * plan.checkpoint_intervals)),
         intervals_(memory.take<double>(
             p.intervals_grad.present() ? clipped_product(plan.group_count, p.time) : 0)),
         rates_(take_totals(p.a_grad, numbers(), memory)),
@@ -109,7 +109,7 @@ class selective_vjp_run {
         c_(take_totals(p.c_grad.channels, numbers(), memory)),
         skip_(take_totals(p.skip_grad, 1, memory)),
         bias_(take_totals(p.bias_grad, 1, memory)) {
-    if (plan.stretches > 1 && !p.checkpoints.present()) {
+    if (plan.checkpoint_intervals > 1 && !p.checkpoints.present()) {
       before_ = p;
       before_.out = {}, before_.final_state = {};
       const extents kept = memory::checkpoint_extents({.time = p.time});
@@ -132,21 +132,22 @@ class selective_vjp_run {
       if (totals != nullptr) std::fill_n(totals, plan_.packs() * numbers() * W, 0.0);
     for (double* const totals : {skip_, bias_})
       if (totals != nullptr) std::fill_n(totals, plan_.packs() * W, 0.0);
-    start_counters(turns_, plan_.group_count * plan_.stretches);
-    task_queue tasks(plan_.stretches * plan_.strips());
-    run_stretches(plan_, on, done_, tasks,
-                  [&](int worker, std::int64_t task, std::int64_t strip, std::int64_t n) {
-                    arena room = rooms_.room(worker);
-                    tile work(p_, room);
-                    pull(work, strip, plan_.stretches - 1 - n);
-                    add_sums(work, tasks, task, strip, plan_.stretches - 1 - n);
-                  });
+    start_counters(turns_, plan_.group_count * plan_.checkpoint_intervals);
+    task_queue tasks(plan_.checkpoint_intervals * plan_.strips());
+    run_checkpoint_intervals(
+        plan_, on, done_, tasks,
+        [&](int worker, std::int64_t task, std::int64_t strip, std::int64_t n) {
+          arena room = rooms_.room(worker);
+          tile work(p_, room);
+          pull(work, strip, plan_.checkpoint_intervals - 1 - n);
+          add_sums(work, tasks, task, strip, plan_.checkpoint_intervals - 1 - n);
+        });
     put_sums(p_.a_grad, rates_, p_.states), put_sums(p_.b_grad.channels, b_, p_.states);
     put_sums(p_.c_grad.channels, c_, p_.states);
     put_sums(p_.skip_grad, skip_, 1), put_sums(p_.bias_grad, bias_, 1);
     if (plan_.group_strips == 0)
       for (std::int64_t g = 0; g < plan_.group_count; ++g)
-        for (std::int64_t k = 0; k < plan_.stretches; ++k)
+        for (std::int64_t k = 0; k < plan_.checkpoint_intervals; ++k)
           for (const auto* const of : {&of_b_, &of_c_})
             if (of->wanted()) of->put(g, plan_.position(g, 0, k), true);
     put_intervals();
@@ -180,9 +181,10 @@ class selective_vjp_run {
                 std::int64_t k) const {
     if (!of_b_.wanted() && !of_c_.wanted() && intervals_ == nullptr) return;
     const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
-    selective_counter* const turns = turns_ + group * plan_.stretches;
+    selective_counter* const turns = turns_ + group * plan_.checkpoint_intervals;
     // The totals lie where those of the interval two steps earlier were.
-    if (number == 0 && k + 2 < plan_.stretches) tasks.await(turns[k + 2], plan_.group_strips, task);
+    if (number == 0 && k + 2 < plan_.checkpoint_intervals)
+      tasks.await(turns[k + 2], plan_.group_strips, task);
     tasks.await(turns[k], number, task);
     const selective_position at = plan_.position(group, 0, k);
     const bool last = number + 1 == plan_.group_strips;
@@ -238,7 +240,7 @@ class selective_vjp_run {
   selective_counter* done_;
   worker_rooms rooms_;
   mixing_totals<V> of_b_, of_c_;
-  selective_counter* turns_;  // (group, stretch)
+  selective_counter* turns_;  // (group, checkpoint interval)
   double* intervals_;         // (group, step)
   double *rates_, *b_, *c_, *skip_, *bias_;
   selective_problem<V> before_;  // the pass that finds the checkpoints

@@ -9,8 +9,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The gradient of a B or C of every step: a sum over strips, in the wide type, of two stretches at
-/// a time.
+/// The gradient of a B or C of every step: a sum over strips, in the wide type, of two checkpoint
+/// intervals at a time.
 template <class V>
 class mixing_totals {
  public:

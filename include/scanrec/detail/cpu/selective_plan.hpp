@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a selective scan is reset: strips of a few packs of channels of one sequence and group, in
-// stretches of 128 steps.
+// checkpoint intervals of 128 steps.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct selective_plan {
   std::int64_t strip_packs = 1;
   std::int64_t group_strips = 0;
   std::int64_t group_count = 0;  // of all sequences
-  std::int64_t stretches = 1, time = 0;
+  std::int64_t checkpoint_intervals = 1, time = 0;
   int lanes = 1, workers = 1;
 
   template <class V>
@@ -35,7 +35,7 @@ struct selective_plan {
         groups(p.groups),
         group_packs((channels + lanes_of - 1) / lanes_of),
         group_count(p.batch * p.groups),
-        stretches(std::max<std::int64_t>(
+        checkpoint_intervals(std::max<std::int64_t>(
             1, (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval)),
         time(p.time),
         lanes(lanes_of) {
@@ -51,7 +51,7 @@ struct selective_plan {
   [[nodiscard]] std::int64_t packs() const { return group_count * group_packs; }
   [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
 
-  /// Where stretch k of a pack of a group lies.
+  /// Where checkpoint interval k of a pack of a group lies.
   [[nodiscard]] selective_position position(std::int64_t group, std::int64_t pack,
                                             std::int64_t k) const {
     const std::int64_t first = pack * lanes;
@@ -59,10 +59,10 @@ struct selective_plan {
             .group = group % groups,
             .channel = group % groups * channels + first,
             .count = static_cast<int>(std::min<std::int64_t>(lanes, channels - first)),
-            .begin = k == 0 ? 0 : time - (stretches - k) * memory::checkpoint_interval,
-            .end = time - (stretches - 1 - k) * memory::checkpoint_interval};
+            .begin = k == 0 ? 0 : time - (checkpoint_intervals - k) * memory::checkpoint_interval,
+            .end = time - (checkpoint_intervals - 1 - k) * memory::checkpoint_interval};
   }
-  /// Calls f(place, index among all packs) for stretch k of the packs of a strip.
+  /// Calls f(place, index among all packs) for checkpoint interval k of the packs of a strip.
   template <class F>
   void for_packs(std::int64_t strip, std::int64_t k, F f) const {
     const std::int64_t group = strip / group_strips;

@@ -48,7 +48,7 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   const recompute_scratch room(p, {}, 1);
   scratch memory(p, sums.total_bytes + room.bytes, least_alignment, backend.workspace);
   std::memset(memory.data(), 0, static_cast<std::size_t>(sums.total_bytes));
-  std::byte* const restored = memory.data() + sums.total_bytes;
+  std::byte* const recomputed = memory.data() + sums.total_bytes;
   sums.bind_totals(recurrence, memory.data());
 
   for (std::int64_t g = 0; g < p.shape.group; ++g)
@@ -62,7 +62,7 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
         auto x = row.template begin<lane>(position{0, c});
         typename R::template sums<lane> running{};
         with_states(
-            row, {0, p.shape.time, c, 1}, room, restored,
+            row, {0, p.shape.time, c, 1}, room, recomputed,
             [&](const auto& forward, const block& part, std::byte*) {
               typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
               run(forward, part.begin, part.end,
@@ -96,7 +96,7 @@ inline std::string to_string(const sequential_plan& plan) {
 }
 
 /// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
-/// a stretch of states that are recomputed; up to 8 KiB come from the stack.
+/// a checkpoint interval of states that are recomputed; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   return detail::sums_layout(p, p.shape).total_bytes + detail::recompute_scratch(p, {}, 1).bytes;
 }

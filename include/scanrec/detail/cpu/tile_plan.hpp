@@ -42,7 +42,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 struct scratch_layout {
   using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
   // Within a worker, the slots first; then of all of it.
-  std::int64_t reductions = 0, restored = 0, worker = 0;
+  std::int64_t reductions = 0, recomputed = 0, worker = 0;
   offsets sums{}, unit_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
   offsets totals{};
@@ -94,8 +94,8 @@ struct tile_plan : step_plan {
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
-  std::int64_t alignment = 64;           // of the scratch and of all that lies in it
-  detail::recompute_scratch restored{};  // per worker, for states that are recomputed
+  std::int64_t alignment = 64;             // of the scratch and of all that lies in it
+  detail::recompute_scratch recomputed{};  // per worker, for states that are recomputed
   detail::scratch_layout scratch{};
 
   /// Units that are processed at the same time: all, or one per worker.
@@ -166,12 +166,12 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);
   scratch_layout s;
   s.reductions = lines(slots, plan.slot_bytes);
-  s.restored = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
+  s.recomputed = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
   for (int i = 0; i < most_outputs; ++i) {
-    s.sums[i] = s.restored;
-    s.restored += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);
+    s.sums[i] = s.recomputed;
+    s.recomputed += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);
   }
-  s.worker = s.restored + lines(1, plan.restored.bytes);
+  s.worker = s.recomputed + lines(1, plan.recomputed.bytes);
   // A page between two workers: hardware prefetches a page's lines ahead of those that one writes,
   // and so takes them from the other.
   if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);

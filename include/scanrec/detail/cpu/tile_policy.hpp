@@ -57,7 +57,7 @@ struct tile_policy {
   /// strip is a piece of rows: bytes of one array.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
   /// Most bytes of a checkpoint interval that is prefetched as a whole where states are recomputed.
-  static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
+  static constexpr std::int64_t prefetch_interval_bytes = 128 * 1024;
   /// Rows lie apart if there are more bytes than this between them. Hardware prefetches across
   /// less.
   static constexpr std::int64_t gap_bytes = 128;

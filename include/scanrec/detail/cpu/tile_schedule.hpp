@@ -331,13 +331,13 @@ class tile_schedule {
   void for_rows(const job& j, F f) const {
     tile_row row{recurrence_,
                  j.run,
-                 plan_.restored,
+                 plan_.recomputed,
                  j.sums,
                  0,
                  0,
                  {j.box.begin.time, j.box.end.time, j.box.begin.channel,
                   j.box.end.channel - j.box.begin.channel},
-                 memory_ + j.worker + layout_.restored};
+                 memory_ + j.worker + layout_.recomputed};
     std::int64_t i = 0;
     for (row.group = j.box.begin.group; row.group < j.box.end.group; ++row.group)
       for (row.batch = j.box.begin.batch; row.batch < j.box.end.batch; ++row.batch) f(row, i++);

@@ -23,7 +23,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Memory, stream, bits  those of the backend that it chooses.
 struct automatic {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory

@@ -27,7 +27,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          states; waits for nothing.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(blelloch, problem) of device memory

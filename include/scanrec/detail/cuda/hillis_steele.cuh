@@ -25,7 +25,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          states; waits for nothing.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(hillis_steele, problem) of device memory

@@ -185,7 +185,7 @@ struct lane_loop {
   }
   /// Takes a part's steps of the recurrence whose states are recomputed, from its own first state.
   template <class Forward>
-  SCANREC_DEVICE void take_anew(const Forward& forward, const scanrec::detail::block& part) const {
+  SCANREC_DEVICE void recompute(const Forward& forward, const scanrec::detail::block& part) const {
     typename Forward::template sums<scalar> none;
     take(forward, part.begin, part.end, forward.template begin<scalar>(position{part.begin, c}),
          none);

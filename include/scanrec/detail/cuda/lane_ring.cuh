@@ -136,7 +136,7 @@ class lane_ring {
 
   /// Calls f(recurrence whose inputs are at hand, begin, end) for all steps, stage by stage, in
   /// threads that have a lane; all threads of the warp take part, and form sums over its lanes.
-  /// row() is the recurrence at the strip's row, made anew where it is used: kept, it would take
+  /// row() is the recurrence at the strip's row, made again where it is used: kept, it would take
   /// the registers of the steps.
   /// Without `Sums` there are none.
   template <bool Sums, class Row, class F>
@@ -155,7 +155,7 @@ class lane_ring {
       stage = (stage + 1) % stages;
       if (begin < 0) continue;
       const std::int64_t end = last_of(begin);
-      if (device::thread_index() < strip.lanes) f(restored<Sums>(row(), begin, stage), begin, end);
+      if (device::thread_index() < strip.lanes) f(staged<Sums>(row(), begin, stage), begin, end);
       if (Sums && sums_) add_lanes_of_warp(row(), strip, begin, end);
     }
   }
@@ -244,7 +244,7 @@ class lane_ring {
 
   // The recurrence with the thread's lane of a stage as its inputs.
   template <bool Sums>
-  SCANREC_DEVICE R restored(R here, std::int64_t begin, int stage) const {
+  SCANREC_DEVICE R staged(R here, std::int64_t begin, int stage) const {
     for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {
       const rows those = rows_of(begin, bit);
       const device::shared_array<stored<decltype(field)>> slots(byte);

@@ -33,7 +33,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; waits for nothing.
 struct lanes {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
@@ -61,7 +61,7 @@ struct run_lanes {
   operator_copy<R> copied_operator;
   lane_dealing lanes;
   std::int64_t steps = 0;
-  std::byte* restored = nullptr;
+  std::byte* recomputed = nullptr;
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t thread = device::block_index() * threads + device::thread_index();
@@ -87,9 +87,10 @@ struct run_lanes {
     scanrec::detail::recompute_scratch room;
     room.row = lanes.threads;
     scanrec::detail::with_states(
-        row, {0, steps, c, 1}, room, restored + thread * scanrec::detail::recomputed_bytes_of<R>(),
+        row, {0, steps, c, 1}, room,
+        recomputed + thread * scanrec::detail::recomputed_bytes_of<R>(),
         [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
-          own.take_anew(forward, part);
+          own.recompute(forward, part);
         },
         [&](const auto& here, const scanrec::detail::block& part) {
           x = own.take(here, part.begin, part.end, x, running);
@@ -128,8 +129,8 @@ struct run_ring {
     // Shared memory answers soon: few steps are loaded together.
     constexpr bool sums = scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain;
     ring.template for_stages<sums>(row, strip,
-                                   [&](const R& restored, std::int64_t begin, std::int64_t end) {
-                                     x = own.template take<4>(restored, begin, end, x, running);
+                                   [&](const R& recomputed, std::int64_t begin, std::int64_t end) {
+                                     x = own.template take<4>(recomputed, begin, end, x, running);
                                    });
     if (there) own.end(row(), x, running);
   }
@@ -153,7 +154,7 @@ struct lanes_plan {
       pairs.parallel.channel /= 2, pairs.threads /= 2;
     }
     if (p.recomputed_bytes > 0)
-      first_recomputed = sums.reserve(scanrec::detail::stretch_rows(p.shape.time) *
+      first_recomputed = sums.reserve(scanrec::detail::interval_rows(p.shape.time) *
                                       sums.lanes.threads * p.recomputed_bytes);
     workspace_bytes = sums.bytes;
   }

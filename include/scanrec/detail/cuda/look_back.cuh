@@ -37,7 +37,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Needs    running blocks that make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
-  static constexpr bool restores_states = true;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory

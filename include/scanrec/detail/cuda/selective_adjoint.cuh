@@ -30,7 +30,7 @@ struct pull_selective {
                                              ? 2
                                              : (Shape::own == 2 ? 4 : 3);
   static constexpr bool synchronises = true;
-  /// Chunks of a stretch.
+  /// Chunks of a checkpoint interval.
   static constexpr int chunks = memory::checkpoint_interval / Shape::steps;
   /// Numbers per block of selective_vjp_room::states.
   static constexpr std::int64_t kept_states = (chunks - 1) * Shape::own * selective_threads;
@@ -63,7 +63,7 @@ struct pull_selective {
     device::shared_array<stored> before;
     stored* chunk_states;
     X x[S], gate[S], carry[S];
-    // Running sums of a stretch; those before are in the workspace, but for two.
+    // Running sums of a checkpoint interval; those before are in the workspace, but for two.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
     double all_skip = 0, all_bias = 0;
 
@@ -185,8 +185,9 @@ struct pull_selective {
         if constexpr (parts == 2) add(own[1], x[i].im);
       }
     }
-    // Takes the gradients of the states behind a stretch to those of the states before it.
-    SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
+    // Takes the gradients of the states behind a checkpoint interval to those of the states before
+    // it.
+    SCANREC_DEVICE SCANREC_INLINE void vjp_interval(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * memory::checkpoint_interval;
       this->load_states(begin > 0 ? p.checkpoints : p.initial, x, begin > 0 ? number : 0);
       const auto at = [&](int chunk) SCANREC_LAMBDA { return begin + chunk * Shape::steps; };
@@ -233,12 +234,12 @@ struct pull_selective {
     SCANREC_DEVICE SCANREC_INLINE void run() {
       this->load_states(p.final_grad, carry);
       device::synchronise_block();  // D and bias are there
-      const std::int64_t stretches =
+      const std::int64_t checkpoint_intervals =
           (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval;
-      for (std::int64_t number = 0; number < stretches; ++number) pull_stretch(number);
+      for (std::int64_t number = 0; number < checkpoint_intervals; ++number) vjp_interval(number);
       this->store_states(p.initial_grad, carry, 0, p.update);
 
-      if (stretches == 0) {
+      if (checkpoint_intervals == 0) {
         clear(of_rate), add_states(room.a, of_rate, true);
         if constexpr (!plain)
           add_states(room.b_own, of_rate, true), add_states(room.c_own, of_rate, true);

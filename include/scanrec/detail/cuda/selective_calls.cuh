@@ -90,7 +90,8 @@ template <class V>
 struct selective_vjp_layout {
   static constexpr int parts = scanrec::detail::parts_of<simd::lane_t<V, 1>>;
   selective_vjp_room<V> room;
-  V* checkpoints = nullptr;  // (batch, stretch, channel, state); null: the call brings its own
+  V* checkpoints =
+      nullptr;  // (batch, checkpoint interval, channel, state); null: the call brings its own
   std::int64_t bytes = 0;
 
   selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {

@@ -91,7 +91,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
   device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
-  V of_skip, of_bias;                        // running sums of a stretch
+  V of_skip, of_bias;                        // running sums of a checkpoint interval
 
  private:
   enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };

@@ -23,7 +23,7 @@ struct selective_vjp_room {
   real* intervals = nullptr;        // (row of groups, tile, time): the same
   double *a = nullptr, *b_own = nullptr, *c_own = nullptr;  // (batch, channel, state, part)
   double *skip = nullptr, *bias = nullptr;                  // (batch, channel)
-  // Before every chunk of a stretch but the last, (block, chunk, state, thread).
+  // Before every chunk of a checkpoint interval but the last, (block, chunk, state, thread).
   stored_state_t<V>* states = nullptr;
 };
 

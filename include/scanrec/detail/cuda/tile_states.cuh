@@ -34,11 +34,12 @@ template <class R>
 requires scanrec::detail::recomputes<R>
 struct tile_states<R> {
   using state = std::remove_cvref_t<decltype(*std::declval<R>().state.data)>;
-  static constexpr std::int64_t stretch = memory::checkpoint_interval;
+  static constexpr std::int64_t interval = memory::checkpoint_interval;
 
   /// Bytes of shared memory. A checkpoint interval may be longer than the tile.
   static std::int64_t bytes(const tile_partition& partition) {
-    const std::int64_t steps = std::max(partition.tile_steps(), std::min(stretch, partition.steps));
+    const std::int64_t steps =
+        std::max(partition.tile_steps(), std::min(interval, partition.steps));
     return ((steps + 2) * partition.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 *
            16;
   }
@@ -51,10 +52,10 @@ struct tile_states<R> {
     const std::int64_t last =
         first + partition.tile_steps() < T ? first + partition.tile_steps() : T;
     const device::shared_array<state> slots(first_byte);
-    std::int64_t number = first / stretch + at.segment;
-    for (; at.there && number * stretch < last; number += partition.segments()) {
-      const std::int64_t begin = number * stretch < first ? first : number * stretch;
-      const std::int64_t end = (number + 1) * stretch < T ? (number + 1) * stretch : T;
+    std::int64_t number = first / interval + at.segment;
+    for (; at.there && number * interval < last; number += partition.segments()) {
+      const std::int64_t begin = number * interval < first ? first : number * interval;
+      const std::int64_t end = (number + 1) * interval < T ? (number + 1) * interval : T;
       // The state after the last step of all is not written: it is the initial one.
       state* const rows = slots.column_address_to_write(
           at.column, static_cast<int>(begin - first) + 2,
@@ -66,7 +67,7 @@ struct tile_states<R> {
           row, {begin, end < last ? end : last, at.c, 1}, room,
           reinterpret_cast<std::byte*>(rows + (begin - first) * partition.width),
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
-            own.take_anew(forward, part);
+            own.recompute(forward, part);
           },
           [](const auto&, const scanrec::detail::block&) {});
     }

@@ -47,7 +47,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
 struct triangular_matmul {
-  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory

@@ -43,8 +43,8 @@ struct map_algebra {
   }
 };
 
-/// A stretch of affine maps of compute type T. Element i of a plane is the part of map i; a state
-/// in the place of a map takes the planes of its u.
+/// A checkpoint interval of affine maps of compute type T. Element i of a plane is the part of map
+/// i; a state in the place of a map takes the planes of its u.
 template <class T>
 struct map_planes {
   using real = simd::real_lane_t<simd::lane_t<T, 1>>;
@@ -108,8 +108,8 @@ struct map_planes {
   map_planes from(std::int64_t i) const { return {data + i, plane, with_resets, states_only}; }
 };
 
-/// A stretch of maps that are not made of real lanes; a state in the place of a map is its u, or,
-/// where maps and states are the same, all of it. Cuts stand in an array of their own.
+/// A checkpoint interval of maps that are not made of real lanes; a state in the place of a map is
+/// its u, or, where maps and states are the same, all of it. Cuts stand in an array of their own.
 template <class Map, class State>
 struct map_array {
   using flag = simd::real_lane_t<State>;

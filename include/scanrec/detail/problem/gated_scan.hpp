@@ -51,8 +51,8 @@ using gated_gradients_for = typename beside_arrays<Cell, Arrays>::gradients;
 
 /// Whether a backend recomputes states from checkpoints.
 template <class Backend>
-inline constexpr bool restores_states = requires {
-  requires Backend::restores_states;
+inline constexpr bool recomputes_states = requires {
+  requires Backend::recomputes_states;
 };
 
 template <class S>
@@ -295,10 +295,10 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
 
   using state_t = typename std::conditional_t<policy::stores, policy, stored_type<pre_t>>::stored;
   using output_grad_t = stored_or<OutputGrad, value>;
-  using R =
-      std::conditional_t<policy::recomputes,
-                         recurrence::gated_vjp_anew<Cell, pre_t, state_t, output_grad_t, grad_t>,
-                         recurrence::gated_vjp<Cell, pre_t, state_t, output_grad_t, grad_t>>;
+  using R = std::conditional_t<
+      policy::recomputes,
+      recurrence::gated_vjp_recomputing<Cell, pre_t, state_t, output_grad_t, grad_t>,
+      recurrence::gated_vjp<Cell, pre_t, state_t, output_grad_t, grad_t>>;
   std::array<in_place_pair, R::pre_arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
   for (std::size_t i = 0; i < R::pre_arrays; ++i)
     may_alias[i + 1] = {Cell::names[i].gradient, Cell::names[i].value};

@@ -296,8 +296,8 @@ struct checkpoint_input {
     data += group * strides.group + batch * strides.batch;
   }
   /// The states before a checkpoint interval; intervals are counted from the end of the scan.
-  SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
-    return {data + stretch * strides.time, strides};
+  SCANREC_HD [[nodiscard]] state_input<V> before_interval(std::int64_t interval) const {
+    return {data + interval * strides.time, strides};
   }
 };
 

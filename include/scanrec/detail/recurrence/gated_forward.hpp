@@ -134,8 +134,8 @@ struct checkpoint_output : state_output<V> {
   }
 
  private:
-  SCANREC_HD V* position_of(std::int64_t stretches_left, std::int64_t channel) const {
-    return this->data + (stretches_left - 1) * this->strides.time + channel * this->strides.channel;
+  SCANREC_HD V* position_of(std::int64_t intervals_left, std::int64_t channel) const {
+    return this->data + (intervals_left - 1) * this->strides.time + channel * this->strides.channel;
   }
 };
 

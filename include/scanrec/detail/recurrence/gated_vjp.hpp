@@ -148,12 +148,12 @@ struct gated_vjp : gated<Cell, Pre> {
 };
 
 /// The adjoint where the forward call has kept checkpoints: `state` has no array. A backend
-/// recomputes it for a few steps at a time and processes these as steps of `restored`, so that
+/// recomputes it for a few steps at a time and processes these as steps of `recomputed`, so that
 /// their code exists once (detail/recurrence/recompute.hpp).
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
-struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
-  using restored = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;
-  using base = typename restored::base;
+struct gated_vjp_recomputing : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
+  using recomputed = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;
+  using base = typename recomputed::base;
   using typename base::value;
   static constexpr bool recomputes = true;
 
@@ -177,12 +177,11 @@ struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
     return r;
   }
 
-  using arrays =
-      array_list<reads<&base::pre>, reads_next<&restored::state>,
-                 reads_if_given<&restored::output_grad>, reads<&base::zoneout>,
-                 reads_reset_mask<&base::resets>, writes<&restored::pre_grad>,
-                 starts_from<&restored::initial_state>, starts_from<&restored::final_grad>,
-                 starts_from<&gated_vjp_anew::checkpoints>, ends_in<&restored::initial_grad>>;
+  using arrays = array_list<
+      reads<&base::pre>, reads_next<&recomputed::state>, reads_if_given<&recomputed::output_grad>,
+      reads<&base::zoneout>, reads_reset_mask<&base::resets>, writes<&recomputed::pre_grad>,
+      starts_from<&recomputed::initial_state>, starts_from<&recomputed::final_grad>,
+      starts_from<&gated_vjp_recomputing::checkpoints>, ends_in<&recomputed::initial_grad>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

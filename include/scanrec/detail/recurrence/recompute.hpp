@@ -23,18 +23,18 @@ inline constexpr bool recomputes = requires {
 };
 
 /// The recurrence as which steps of R are taken once their states are in memory: R itself, or,
-/// where these are computed anew, R::restored, which reads them like any array.
+/// where these are recomputed, R::restored, which reads them like any array.
 template <class R>
-struct restored {
+struct recomputed {
   using type = R;
 };
 template <class R>
 requires recomputes<R>
-struct restored<R> {
-  using type = typename R::restored;
+struct recomputed<R> {
+  using type = typename R::recomputed;
 };
 template <class R>
-using restored_t = typename restored<R>::type;
+using recomputed_t = typename recomputed<R>::type;
 
 /// Bytes of a recomputed state; 0 if R recomputes none.
 template <class R>
@@ -47,7 +47,7 @@ constexpr std::int64_t recomputed_bytes_of() {
 
 /// Rows of states of an interval, for sequences with `steps` steps: two more than its steps, see
 /// below.
-constexpr std::int64_t stretch_rows(std::int64_t steps) {
+constexpr std::int64_t interval_rows(std::int64_t steps) {
   return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
@@ -64,7 +64,7 @@ struct recompute_scratch {
   recompute_scratch(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
-    const std::int64_t steps = stretch_rows(p.shape.time);
+    const std::int64_t steps = interval_rows(p.shape.time);
     std::int64_t elements = 0;
     if (lanes.along == recurrence::lane_axis::time) {
       row = lanes.unit(), column = round_up(steps, 16);
@@ -96,30 +96,30 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
   auto* const states = reinterpret_cast<state*>(memory);
   const std::int64_t T = r.steps;
   for (std::int64_t begin = where.begin, end; begin < where.end; begin = end) {
-    const std::int64_t stretch = begin / memory::checkpoint_interval;
-    const std::int64_t stretch_end = std::min((stretch + 1) * memory::checkpoint_interval, T);
-    end = std::min(stretch_end, where.end);
-    // Steps begin - 1 to stretch_end in the order of `r`; begin + 1 to stretch_end are read.
+    const std::int64_t interval = begin / memory::checkpoint_interval;
+    const std::int64_t interval_end = std::min((interval + 1) * memory::checkpoint_interval, T);
+    end = std::min(interval_end, where.end);
+    // Steps begin - 1 to interval_end in the order of `r`; begin + 1 to interval_end are read.
     state* const first = room.row < 0 ? states + (room.column - 1) : states;
     const auto at = [&](std::int64_t t) { return first + (t - begin + 1) * room.row; };
 
     auto forward = r.recompute();
     forward.initial_state =
-        stretch_end < T ? r.checkpoints.before_stretch(stretch) : r.initial_state;
+        interval_end < T ? r.checkpoints.before_interval(interval) : r.initial_state;
     forward.kept.action = recurrence::write::store;
     forward.kept.strides = {0, -room.row, room.column, 0};
     // In its own order the forward scan takes step t of `r` as step T - 1 - t.
-    const block again{T - stretch_end, T - 1 - begin, where.channel, where.channels};
+    const block again{T - interval_end, T - 1 - begin, where.channel, where.channels};
     forward.kept.data = at(T - 1) - where.channel * room.column;
     if (again.begin < again.end) run(forward, again, memory + room.states_bytes);
-    if (stretch_end < T)
+    if (interval_end < T)
       for (std::int64_t c = 0; c < where.channels; ++c) {
         const auto& from = forward.initial_state;
-        simd::store_one(at(stretch_end) + c * room.column,
+        simd::store_one(at(interval_end) + c * room.column,
                         simd::from_element(from.data[(where.channel + c) * from.strides.channel]));
       }
 
-    restored_t<R> here = r;
+    recomputed_t<R> here = r;
     here.state.data = at(0) - where.channel * room.column;
     here.state.strides = {0, room.row, room.column, 0};
     f(here, block{begin, end, where.channel, where.channels});
