@@ -35,7 +35,7 @@ void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
           sums_of<R> running{};
           for (scalar_position at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
             x = take_step(r, at, r.template load<lane>(at), x, running);
-            r.drain(at, running);
+            r.flush(at, running);
           }
           return x;
         };

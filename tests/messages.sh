@@ -83,9 +83,9 @@ struct running_sum {
   template <class Lane, class Position>
   void end(Position, Lane) const {}
 #endif
-#ifndef NO_drain
+#ifndef NO_flush
   template <class Position, class Sums>
-  void drain(Position, Sums&) const {}
+  void flush(Position, Sums&) const {}
 #endif
 #ifndef NO_touch_rest
   template <class Lane, class Position>
@@ -214,7 +214,7 @@ done
 for member in load begin touch_rest; do
   expect "scanrec: this recurrence has no \`$member<Lane>(position" recurrence -DLACKS "-DNO_$member"
 done
-for member in map next finish end drain; do
+for member in map next finish end flush; do
   expect "scanrec: this recurrence has no \`$member(position" recurrence -DLACKS "-DNO_$member"
 done
 expect "scanrec: this backend has no run_recurrence(backend, recurrence, problem)" backend

@@ -137,7 +137,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///     finish(at, step, before, after, sums)   writes the outputs. Called once per step
 ///     begin<Lane>(at) -> state                the state before the first step
 ///     end(at, after)                          takes the state after the last step
-///     drain(at, sums)                         moves running sums to the accumulators
+///     flush(at, sums)                         moves running sums to the accumulators
 ///     touch_rest<Lane>(at)                    reads what finish needs and map does not
 ///
 /// Law      map(at, step).act(x) equals next(at, step, x) up to rounding, for finite numbers.
@@ -161,7 +161,7 @@ concept step_recurrence = requires {
   r.finish(at, read, before, before, sums);
   { r.template begin<extend::lane_of<R>>(at) } -> std::convertible_to<extend::state_of<R>>;
   r.end(at, before);
-  r.drain(at, sums);
+  r.flush(at, sums);
   r.template touch_rest<extend::lane_of<R>>(at);
 };
 

@@ -98,7 +98,7 @@ MUTATIONS = (
     # Lanes along time.
     cpu(
         "kernels_by_time",
-        "if (drains && end == next_drain && end < where.end) drain_one(r, where, i, own);",
+        "if (flushes && end == next_flush && end < where.end) flush_one(r, where, i, own);",
         "",
         "a lane adds up too many terms",
         test="sums_test",
@@ -206,7 +206,7 @@ MUTATIONS = (
     ),
     cpu(
         "kernel_table",
-        "    kernel::drain(r, where, slots);\n  }\n\n  static void store_carries",
+        "    kernel::flush(r, where, slots);\n  }\n\n  static void store_carries",
         "  }\n\n  static void store_carries",
         "running sums are never handed on",
     ),
@@ -232,8 +232,8 @@ MUTATIONS = (
     ),
     cpu(
         "kernel_table",
-        "part.begin - drained >= kernel::drain_steps",
-        "part.begin - drained > kernel::drain_steps",
+        "part.begin - flushed >= kernel::flush_steps",
+        "part.begin - flushed > kernel::flush_steps",
         "sums go to the wide type after twice as many terms",
         test="sums_test",
     ),

@@ -57,7 +57,7 @@ struct kernel_table {
   int lanes;  // channels, or steps, of a slot
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
-  /// processes the tile from the states in the slots, and drains running sums.
+  /// processes the tile from the states in the slots, and flushes running sums.
   void (*run)(const tile_row&, std::byte* slots);
   /// Both at once, with the same bits: for a tile whose carry is known.
   void (*run_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
@@ -154,14 +154,14 @@ struct kernel_table_of {
     });
   }
   // Calls f(recurrence, part) for the parts of a tile whose states are there: between two of them
-  // sums are drained, of which a lane may add up so many only.
+  // sums are flushed, of which a lane may add up so many only.
   template <class F>
   static void for_parts(const tile_row& row, slot* slots, F f) {
     const R r = at_row(row);
     const block& where = row.where;
-    const bool drains = may_sum<R> && !kernel::drains_itself && sums_run(r);
-    const std::int64_t steps = drains ? kernel::drain_steps : where.end - where.begin;
-    std::int64_t drained = where.begin;
+    const bool flushes = may_sum<R> && !kernel::flushes_itself && sums_run(r);
+    const std::int64_t steps = flushes ? kernel::flush_steps : where.end - where.begin;
+    std::int64_t flushed = where.begin;
     with_states(
         r, where, row.room, row.recomputed,
         [&](const auto& forward, const block& interval, std::byte* memory) {
@@ -170,15 +170,15 @@ struct kernel_table_of {
         [&](const recomputed& here, const block& whole) {
           block part = whole;
           for (; part.begin < whole.end; part.begin = part.end) {
-            if (part.begin - drained >= kernel::drain_steps) {
-              kernel::drain(r, where, slots);
-              drained = part.begin;
+            if (part.begin - flushed >= kernel::flush_steps) {
+              kernel::flush(r, where, slots);
+              flushed = part.begin;
             }
             part.end = std::min(part.begin + steps, whole.end);
             f(here, part);
           }
         });
-    kernel::drain(r, where, slots);
+    kernel::flush(r, where, slots);
   }
 
   static void store_carries(const slots_in_use& in_use, const std::byte* slots,

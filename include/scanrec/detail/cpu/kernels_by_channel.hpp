@@ -31,9 +31,9 @@ struct kernels_by_channel
   using position_if = typename loops::template position_if<Assume>;
   using position = typename loops::position;
 
-  /// Steps that a lane may add up before its sums are drained.
-  static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
-  static constexpr bool drains_itself = false;
+  /// Steps that a lane may add up before its sums are flushed.
+  static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
+  static constexpr bool flushes_itself = false;
 
   /// Packs that are processed side by side, as the lanes of one wider pack.
   static constexpr int abreast =
@@ -44,7 +44,7 @@ struct kernels_by_channel
   /// Steps whose factors are multiplied in one go. All of a tile's would linger among subnormal
   /// numbers where the product has all but vanished, and a step there may take 100 times as long.
   static constexpr std::int64_t factor_steps = 256;
-  static_assert(drain_steps % factor_steps == 0);
+  static_assert(flush_steps % factor_steps == 0);
   /// The map of a tile for one pack of channels: its factor in the wide type, since rounding
   /// products of factors near 1 has a bias (see scan_states), and the state that it makes of 0.
   struct reduction {
@@ -83,9 +83,9 @@ struct kernels_by_channel
     loops::for_packs(where, where.end,
                      [&](std::int64_t i, position at) { r.end(at, slots[i].state); });
   }
-  static void drain(const R& r, const block& where, slot* slots) {
+  static void flush(const R& r, const block& where, slot* slots) {
     loops::for_packs(where, where.begin,
-                     [&](std::int64_t i, position at) { r.drain(at, slots[i].sums); });
+                     [&](std::int64_t i, position at) { r.flush(at, slots[i].sums); });
   }
   static void clear(const block& where, reduction* reductions) {
     auto one = map::identity().a;

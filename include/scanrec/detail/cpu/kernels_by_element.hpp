@@ -16,9 +16,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct kernels_by_element : element_maps<R> {
   static constexpr int lanes = 1;
-  /// Steps that a lane may add up before its sums are drained.
-  static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
-  static constexpr bool drains_itself = false;
+  /// Steps that a lane may add up before its sums are flushed.
+  static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
+  static constexpr bool flushes_itself = false;
   using lane = simd::lane_t<typename R::value, 1>;
   using map = typename element_maps<R>::map;
   using carry = typename element_maps<R>::carry;
@@ -43,9 +43,9 @@ struct kernels_by_element : element_maps<R> {
     for (std::int64_t c = 0; c < where.channels; ++c)
       r.end(position{where.end, where.channel + c}, slots[c].state);
   }
-  static void drain(const R& r, const block& where, slot* slots) {
+  static void flush(const R& r, const block& where, slot* slots) {
     for (std::int64_t c = 0; c < where.channels; ++c)
-      r.drain(position{where.begin, where.channel + c}, slots[c].sums);
+      r.flush(position{where.begin, where.channel + c}, slots[c].sums);
   }
 
   /// Steps that are composed before they are added to the map of all; also those that are processed

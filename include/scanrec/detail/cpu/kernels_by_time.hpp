@@ -25,10 +25,10 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
-  /// Steps that a pack may add up before its sums are drained.
-  static constexpr std::int64_t drain_steps = tile_policy::sum_steps * lanes;
-  /// Whether walk() drains its own sums.
-  static constexpr bool drains_itself = true;
+  /// Steps that a pack may add up before its sums are flushed.
+  static constexpr std::int64_t flush_steps = tile_policy::sum_steps * lanes;
+  /// Whether walk() flushes its own sums.
+  static constexpr bool flushes_itself = true;
   using lane = simd::lane_t<value, lanes>;
   using few = simd::lane_t<value, vector>;
   using wide_few = simd::lane_t<wide_t<value>, vector>;
@@ -60,8 +60,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     for (std::int64_t i = 0; i < where.channels; ++i)
       r.end(position{where.end, where.channel + i}, slots[i].state);
   }
-  static void drain(const R& r, const block& where, slot* slots) {
-    for (std::int64_t i = 0; i < where.channels; ++i) drain_one(r, where, i, slots[i]);
+  static void flush(const R& r, const block& where, slot* slots) {
+    for (std::int64_t i = 0; i < where.channels; ++i) flush_one(r, where, i, slots[i]);
   }
 
   static void clear(const block& where, reduction* reductions) {
@@ -77,10 +77,10 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   }
 
   /// processes the block from the states in `slots`, writing every output once. Sums of more than
-  /// `drain_steps` are drained on the way.
+  /// `flush_steps` are flushed on the way.
   static void run(const R& r, const block& where, slot* slots, const step_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
-    const bool drains = where.end - where.begin > drain_steps && sums_run(r);
+    const bool flushes = where.end - where.begin > flush_steps && sums_run(r);
     for_time_pieces<lanes>(
         r, where, plan.lanes, plan.shape.time, true, [&](const R& piece, const block& b) {
           const std::int64_t i = b.channel - where.channel;
@@ -91,10 +91,10 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
             run_plain(piece, b, state, own, none, plan);
           } else {
             for (std::int64_t t = b.begin, end; t < b.end; t = end) {
-              const std::int64_t next_drain = t + drain_steps - (t - where.begin) % drain_steps;
-              end = drains ? std::min(next_drain, b.end) : b.end;
+              const std::int64_t next_flush = t + flush_steps - (t - where.begin) % flush_steps;
+              end = flushes ? std::min(next_flush, b.end) : b.end;
               run_packs<assume::nothing>(piece, b, {t, end}, state, own, none, plan);
-              if (drains && end == next_drain && end < where.end) drain_one(r, where, i, own);
+              if (flushes && end == next_flush && end < where.end) flush_one(r, where, i, own);
             }
           }
           own.state = simd::from_wide<scalar>(state);
@@ -122,8 +122,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   }
 
  private:
-  static void drain_one(const R& r, const block& where, std::int64_t i, slot& own) {
-    r.drain(position{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
+  static void flush_one(const R& r, const block& where, std::int64_t i, slot& own) {
+    r.flush(position{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
   }
 
   // The map of all packs so far, except up to three packs that wait for a fourth: each was composed
@@ -296,7 +296,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
       r.finish(at, read, x, after, sums);
       x = after;
     }
-    r.drain(scalar_position(where, first), sums);
+    r.flush(scalar_position(where, first), sums);
     return x;
   }
   [[gnu::noinline]] static map reduce_steps(R r, block where, std::int64_t first,

@@ -117,7 +117,7 @@ struct channel_columns {
         if (at.time + 1 == steps) r.end(at, after);
       }
     if constexpr (has_sums)
-      for_packs(b, b.begin, [&](position at, std::int64_t c) { r.drain(at, running[c / lanes]); });
+      for_packs(b, b.begin, [&](position at, std::int64_t c) { r.flush(at, running[c / lanes]); });
   }
 };
 
@@ -198,8 +198,8 @@ struct time_columns {
           r.end(position{steps, b.channel}, simd::last(after));
       }
     });
-    r.drain(position{b.begin, b.channel, 0, 0, lanes}, running);
-    r.drain(position{b.begin, b.channel}, few);
+    r.flush(position{b.begin, b.channel, 0, 0, lanes}, running);
+    r.flush(position{b.begin, b.channel}, few);
   }
 
   // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.

@@ -96,7 +96,7 @@ struct materialised_plan {
   std::int64_t alignment = 64;  // of the scratch and of all that lies in it
   std::int64_t workspace_bytes = 0;
 
-  /// Steps of a block that is finished in one go: its running sums are drained at its end.
+  /// Steps of a block that is finished in one go: its running sums are flushed at its end.
   static constexpr std::int64_t block_steps = sum_steps;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;

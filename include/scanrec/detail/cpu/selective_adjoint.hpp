@@ -94,13 +94,13 @@ class selective_adjoint : selective_tile<V, W> {
       pull_states<together.value, which.value>(rows, back, sums, this->rates_, n, states_, grads);
     });
     put_grads(steps, totals);
-    const auto drain = [&](double* total, const state* from) {
+    const auto flush = [&](double* total, const state* from) {
       for (std::int64_t n = 0; total != nullptr && n < p_.states; ++n) {
         simd::add_into(total + parts * n * W, 1, W, part_of<0>(from[n]));
         if constexpr (parts == 2) simd::add_into(total + (2 * n + 1) * W, 1, W, from[n].im);
       }
     };
-    drain(totals.rates, of_rates_), drain(totals.b, sums.b), drain(totals.c, sums.c);
+    flush(totals.rates, of_rates_), flush(totals.b, sums.b), flush(totals.c, sums.c);
     if (p_.initial_grad.present() && position.begin == 0)
       this->store_states(p_.initial_grad, grads, p_.update);
   }

@@ -27,7 +27,7 @@ State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_
   recurrence::position<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
     x = take_step(r, at, r.template load<lane>(at), x, running);
-    if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
+    if (at.time % sum_steps == sum_steps - 1) r.flush(at, running);
   }
   return x;
 }
@@ -73,7 +73,7 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
             });
         const position end{p.shape.time, c};
         const R r = standing_at(row, 0, c);
-        r.drain(end, running);
+        r.flush(end, running);
         r.end(end, x);
       }
     }

@@ -24,7 +24,7 @@ struct tile_policy {
   /// turns at them, and then keep a carry of every sequence.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;
-  /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
+  /// Steps between two flushes of running sums: a lane adds this many terms in the compute type.
   static constexpr std::int64_t sum_steps = detail::sum_steps;
   /// Bytes of carried state per strip of channels: it lives in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;

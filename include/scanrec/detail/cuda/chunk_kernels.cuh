@@ -237,7 +237,7 @@ struct apply_chunks : panel_steps<R> {
       const position tile{at.chunk / columns * threads + thread, at.c};
       if (sums_over_time) clear_lane_sums(row, tile);
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
-      here.drain(tile, running);
+      here.flush(tile, running);
     } else if (partition.sums_by_step) {
       // A thread has a step of its own.
       for (int column = 0; column < columns && thread < chunk_steps; ++column)
@@ -265,7 +265,7 @@ struct apply_chunks : panel_steps<R> {
     running_sums running{};
     if (sums_over_time) clear_lane_sums(row, tile);
     for (int r = first; r < chunk_steps; r += apart) take(here, at, r, column, tile, running);
-    here.drain(tile, running);
+    here.flush(tile, running);
   }
   SCANREC_DEVICE void take(const R& here, const panel_position& at, int r, int column,
                            const position& tile, running_sums& running) const {

@@ -104,7 +104,7 @@ struct lane_loop {
   SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
     const position last{steps, c};
     const R at_end = scanrec::detail::standing_at(row, 0, c);
-    if constexpr (Assume != recurrence::assume::plain) at_end.drain(last, running);
+    if constexpr (Assume != recurrence::assume::plain) at_end.flush(last, running);
     at_end.end(last, x);
   }
   /// Takes steps [begin, end) of a row from a state, `Together` loads at a time (0: as many as a
@@ -119,7 +119,7 @@ struct lane_loop {
     const auto take_one = [&](const Row& r, const auto& at, const step& read) SCANREC_LAMBDA {
       x = scanrec::detail::take_step(r, at, read, x, running);
       constexpr auto each = scanrec::detail::sum_steps;
-      if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
+      if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.flush(at, running);
     };
     const Row all = scanrec::detail::standing_at(row, 0, c);
     std::int64_t time = begin;

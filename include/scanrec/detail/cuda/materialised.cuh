@@ -259,7 +259,7 @@ struct finish_steps {
                                     from.template at<step_map<R>>(grid.index(number, t + shift)));
       after = scanrec::detail::take_step(here, step, read, before, running);
     }
-    here.drain(sums, running);
+    here.flush(sums, running);
     if (steps == 0) after = row.template begin<scalar>(position{0, c});
     if (steps == 0 || (steps - 1) % workers == worker) here.end(sums, after);
   }

@@ -349,7 +349,7 @@ struct run_tiles {
         for (std::int64_t t = at.first; t < last; ++t) {
           const position p = position_of(at, t);
           x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
-          if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
+          if ((t + 1) % scanrec::detail::sum_steps == 0) here.flush(p, running);
         }
         if (unknown) pass(at, maps::carry_of(x));
       } else {
@@ -386,7 +386,7 @@ struct run_tiles {
             if (k < at.count) take(here, k);
         }
       }
-      if constexpr (Assume != recurrence::assume::plain) here.drain(position_of(at, last), running);
+      if constexpr (Assume != recurrence::assume::plain) here.flush(position_of(at, last), running);
       if (last == partition.steps && (at.count > 0 || at.tile + 1 == partition.tiles))
         here.end(position{partition.steps, at.c}, x);
     }

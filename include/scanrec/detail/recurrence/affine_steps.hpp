@@ -69,7 +69,7 @@ struct affine_steps : affine_maps<Value> {
     return !at.rarely(resets.present()) || !resets.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume>, sums<Lane>&) const {}
+  SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then. Here none.
   template <class Lane, class Position>

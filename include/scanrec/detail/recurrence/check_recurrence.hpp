@@ -47,8 +47,8 @@ constexpr void check_recurrence() {
                   std::declval<const R&>().template begin<lane>(position{}));
       SCANREC_HAS("`end(position, after) const`, what becomes of the last",
                   std::declval<const R&>().end(position{}, std::declval<state>()));
-      SCANREC_HAS("`drain(position, sums) const`, which moves running sums to the accumulators",
-                  std::declval<const R&>().drain(position{}, std::declval<sums&>()));
+      SCANREC_HAS("`flush(position, sums) const`, which moves running sums to the accumulators",
+                  std::declval<const R&>().flush(position{}, std::declval<sums&>()));
       SCANREC_HAS("`touch_rest<Lane>(position) const`, which brings to the cache what `map` leaves",
                   std::declval<const R&>().template touch_rest<lane>(position{}));
     }

@@ -116,7 +116,7 @@ enum class write : std::uint8_t {
   nothing,   // absent
   store,     // data = value
   add,       // data += value
-  sum_time,  // added to a running lane, which is drained into `sums` now and then
+  sum_time,  // added to a running lane, which is flushed into `sums` now and then
   sum_site,  // added to `sums` at once
 };
 
@@ -181,7 +181,7 @@ struct output_field {
   }
   /// Moves a running lane into the accumulators.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, Lane& running) const {
+  SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume> at, Lane& running) const {
     if (action != write::sum_time) return;
     sums.add(at, running);
     running = simd::constant<Lane>(0);

@@ -214,7 +214,7 @@ struct gated_forward : gated<Cell, Pre> {
     final_state.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume>, sums<Lane>&) const {}
+  SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
   /// are in L2 by then.
   template <class Lane, class Position>

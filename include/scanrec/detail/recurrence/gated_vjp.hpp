@@ -123,8 +123,8 @@ struct gated_vjp : gated<Cell, Pre> {
     initial_grad.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, sums<Lane>& running) const {
-    for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
+  SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume> at, sums<Lane>& running) const {
+    for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].flush(at, running.pre[i]);
   }
   /// Copies sums over time; others are not used.
   template <class Lane>

@@ -70,7 +70,7 @@ struct operator_scan {
     if (final_state.data) final_state.data[at.channel * final_state.strides.channel] = after;
   }
   template <class Position, class Sums>
-  SCANREC_HD SCANREC_INLINE void drain(Position, Sums&) const {}
+  SCANREC_HD SCANREC_INLINE void flush(Position, Sums&) const {}
   template <class Lane, class Position>
   SCANREC_HD SCANREC_INLINE void touch_rest(Position) const {}
 

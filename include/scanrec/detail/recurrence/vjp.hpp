@@ -127,9 +127,9 @@ struct vjp : affine_maps<compute_t<State>> {
     initial_grad.put(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(position<Axis, Assume> at, sums<Lane>& running) const {
-    gate_grad.drain(at, running.gate);
-    input_grad.drain(at, running.input);
+  SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume> at, sums<Lane>& running) const {
+    gate_grad.flush(at, running.gate);
+    input_grad.flush(at, running.input);
   }
   /// Copies sums over time; others are not used.
   template <class Lane>
