@@ -136,18 +136,18 @@ double seconds(const workload& of, const tiled& backend) {
   return median(all);
 }
 
-/// The predicted efficiency. The cost of a task is its packs times its steps. With fewer units than
-/// threads, tiles are read twice, which adds a third.
+/// The predicted efficiency. The cost of a task is its packs times its steps. With fewer work items
+/// than threads, tiles are read twice, which adds a third.
 double predicted_share(const problem& p, const tile_plan& plan, int threads) {
   const std::int64_t pack = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   const auto packs = [&](std::int64_t channels) { return (channels + pack - 1) / pack; };
   const extents& s = plan.shape;
-  const std::int64_t steps = plan.units_whole ? s.time : std::min(plan.tile_steps, s.time);
+  const std::int64_t steps = plan.items_whole ? s.time : std::min(plan.tile_steps, s.time);
   const auto task =
       static_cast<double>(plan.batch_span * packs(std::min(plan.strip, s.channel)) * steps);
   const auto share = static_cast<double>(s.batch * packs(s.channel) * s.time) / threads;
   const auto rounds = static_cast<double>((plan.tasks + threads - 1) / threads);
-  const double reread = plan.units_whole || plan.units >= threads ? 1 : 4.0 / 3;
+  const double reread = plan.items_whole || plan.items >= threads ? 1 : 4.0 / 3;
   return share / (std::min(rounds * task, share + task) * reread);
 }
 void print_grid(int threads) {

@@ -25,11 +25,11 @@ class numbers {
   /// One of -1, 0 and 1: sums of products of them are exact in every order.
   float next_unit() { return static_cast<float>(static_cast<int>(3.99f * next()) % 2); }
   template <class T>
-  void fill(T& x, bool units = false) {
-    const auto one = [&] { return units ? next_unit() : next(); };
+  void fill(T& x, bool items = false) {
+    const auto one = [&] { return items ? next_unit() : next(); };
     if constexpr (requires { x.imag(); }) {
       using R = typename T::value_type;
-      const R re = one(), im = units ? R(0) : R(one());
+      const R re = one(), im = items ? R(0) : R(one());
       x = T(re, im);
     } else if constexpr (std::is_integral_v<T>) {
       next(), x = static_cast<T>(state_ >> 32);

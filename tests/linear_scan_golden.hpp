@@ -25,19 +25,19 @@ void add_to(golden::row& row, array<U>& of, const extents& shape) {
   });
 }
 
-/// The problem of a row, with other numbers: `units` are added exactly in any order.
+/// The problem of a row, with other numbers: `items` are added exactly in any order.
 struct golden_case : problem_case {
-  golden_case(const golden_problem& of, bool all_options, bool units)
+  golden_case(const golden_problem& of, bool all_options, bool items)
       : problem_case(of.shape, of.l, all_options ? direction::reverse : direction::forward,
                      all_options, all_options) {
     int seed = 0;
     for (auto* const a : {&gate, &input, &grad, &gate_tangent, &input_tangent}) {
       golden::numbers numbers(seed++);
-      for (T& x : a->storage()) numbers.fill(x, units);
+      for (T& x : a->storage()) numbers.fill(x, items);
     }
     for (auto* const a : {&x0, &gT, &tx0}) {
       golden::numbers numbers(seed++);
-      for (V& x : a->storage()) numbers.fill(x, units);
+      for (V& x : a->storage()) numbers.fill(x, items);
     }
     make_states();
   }
@@ -48,10 +48,10 @@ struct golden_case : problem_case {
   }
 };
 
-/// The rows of a backend: for every problem a hash of each call. `units` where its sums have no
+/// The rows of a backend: for every problem a hash of each call. `items` where its sums have no
 /// order of their own. "all options" is time reversed, with resets, initial and final states and
 /// their gradients, which are added.
-std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool units, bool slow) {
+std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, bool slow) {
   const std::string name = TEST_TYPE_NAME ", " + on.name.substr(0, on.name.find(" through a ring"));
   golden::row plain("linear_scan, vjp, jvp; " + name);
   golden::row full("linear_scan, vjp, jvp; all options; " + name);
@@ -62,7 +62,7 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool units, b
     if (slow && of.shape.time > 1000) continue;
     for (const bool all : {false, true}) {
       golden::row& row = all ? full : plain;
-      golden_case p(of, all, units);
+      golden_case p(of, all, items);
       array<T> state(p.shape, p.l), gate_grad = p.gate, input_grad = p.input;
       const auto end_call = [&] {
         if (all) add_to(row, p.xT, p.last_step());
@@ -83,7 +83,7 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool units, b
       add_to(row, state, p.shape), end_call();
     }
     for (const bool over_channels : {false, true}) {
-      golden_case p(of, false, units);
+      golden_case p(of, false, items);
       extents summed = p.shape;
       if (over_channels)
         summed.channel = 1;

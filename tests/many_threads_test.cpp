@@ -112,7 +112,7 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
             describe(tiled{.threads = threads},
                      linear_scan_problem(view(gate), view(input), view(x), options));
         whole += !plan.time_split, split += plan.time_split;
-        in_order += plan.units_whole, out_of_order += !plan.units_whole;
+        in_order += plan.items_whole, out_of_order += !plan.items_whole;
         several_strips += plan.time_split && plan.strips > 1 &&
                           plan.lanes.along == recurrence::lane_axis::channel;
       }

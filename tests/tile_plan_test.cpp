@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of the tiled backend over random problems that nobody could run: units and tiles cover
-// every element once, sums have every term once, scratch is as large as stated, and no arithmetic
-// wraps or divides by zero (this file is compiled to trap where it does).
+// The plan of the tiled backend over random problems that nobody could run: work items and tiles
+// cover every element once, sums have every term once, scratch is as large as stated, and no
+// arithmetic wraps or divides by zero (this file is compiled to trap where it does).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -232,26 +232,26 @@ std::vector<output> outputs_of(const problem& p, const tile_plan& plan) {
 
 // ---- cover ------------------------------------------------------------------------------------
 
-/// Units lie on a grid: those of one axis begin where the one before ends.
+/// Work items lie on a grid: those of one axis begin where the one before ends.
 void check_cover(const tile_plan& plan, problems& random) {
   const extents& shape = plan.shape;
   CHECK(plan.strip >= 1);
   CHECK(plan.strips == detail::ceil_div(shape.channel, plan.strip));
   const extents spans{plan.batch_span, 1, plan.strip, plan.group_span};
   extents count{0, 1, 0, 0};
-  std::int64_t units = 1;
+  std::int64_t items = 1;
   for (const axis a : {axis::group, axis::batch, axis::channel}) {
     REQUIRE(along(spans, a) >= 1);
     CHECK(along(spans, a) <= std::max<std::int64_t>(1, along(shape, a)));
     along(count, a) = along(shape, a) == 0 ? 0 : (along(shape, a) - 1) / (along(spans, a)) + 1;
-    units *= along(count, a);
+    items *= along(count, a);
   }
-  REQUIRE(plan.units == units);
+  REQUIRE(plan.items == items);
   // All of them, or some of those that are too many.
   std::set<std::array<std::int64_t, 3>> seen;
-  const bool all = units <= 300;
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(units, 300); ++i) {
-    const region box = detail::unit_box(plan, all ? i : random.below(units));
+  const bool all = items <= 300;
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(items, 300); ++i) {
+    const region box = detail::item_box(plan, all ? i : random.below(items));
     bool right = box.begin.time == 0 && box.end.time == shape.time;
     for (const axis a : {axis::group, axis::batch, axis::channel})
       right = right && along(box.begin, a) >= 0 && along(box.begin, a) % (along(spans, a)) == 0 &&
@@ -260,11 +260,11 @@ void check_cover(const tile_plan& plan, problems& random) {
     CHECK(right);
     seen.insert({box.begin.group, box.begin.batch, box.begin.channel});
   }
-  if (all) CHECK(static_cast<std::int64_t>(seen.size()) == units);
-  // Units that follow one another have no place in common.
-  if (units > 1) {
-    const std::int64_t i = random.below(units - 1);
-    const region box = detail::unit_box(plan, i), next = detail::unit_box(plan, i + 1);
+  if (all) CHECK(static_cast<std::int64_t>(seen.size()) == items);
+  // Work items that follow one another have no place in common.
+  if (items > 1) {
+    const std::int64_t i = random.below(items - 1);
+    const region box = detail::item_box(plan, i), next = detail::item_box(plan, i + 1);
     CHECK((box.begin.group != next.begin.group || box.begin.batch != next.begin.batch ||
            box.begin.channel != next.begin.channel));
   }
@@ -275,15 +275,15 @@ void check_cover(const tile_plan& plan, problems& random) {
   // What one tile recomputes, another may be writing gradients over.
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
-  CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
-  // Workers take turns at units of which all rows are at the same step.
-  if (!plan.units_whole) CHECK(plan.hands_on);
+  CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
+  // Workers take turns at work items of which all rows are at the same step.
+  if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);
   // Tasks in blocks wait for none, and no sum of theirs has a turn.
   if (plan.in_blocks) {
     CHECK(plan.threads > 1);
-    CHECK(plan.units_whole);
+    CHECK(plan.items_whole);
     for (const sum_plan& sum : plan.sums) CHECK((!sum.active || sum.complete));
   }
 }
@@ -301,31 +301,31 @@ class counted_sums {
     if (sums_.empty()) return;
     const std::int64_t T = plan_.shape.time;
     for (std::int64_t tile = 0; tile < (plan_.hands_on ? plan_.tiles : 1); ++tile)
-      for (std::int64_t unit = 0; unit < plan_.units; ++unit) {
-        region box = detail::unit_box(plan_, unit);
+      for (std::int64_t item = 0; item < plan_.items; ++item) {
+        region box = detail::item_box(plan_, item);
         if (plan_.hands_on) {
           box.begin.time = tile * plan_.tile_steps;
           box.end.time = std::min(T, box.begin.time + plan_.tile_steps);
           clear([](const sum& s) { return s.plan.time_kept; });
-          if (unit_sums_.size() <= static_cast<std::size_t>(unit))
-            unit_sums_.push_back(std::vector<accumulators>(sums_.size()));
+          if (item_sums_.size() <= static_cast<std::size_t>(item))
+            item_sums_.push_back(std::vector<accumulators>(sums_.size()));
           for (std::size_t i = 0; i < sums_.size(); ++i)
-            if (!sums_[i].plan.time_kept) sums_[i].own.swap(unit_sums_[unit][i]);
+            if (!sums_[i].plan.time_kept) sums_[i].own.swap(item_sums_[item][i]);
           for_rows(box, [&](const region& row) { steps(box, row, box.end.time == T); });
           finish(scope::tile, box);
-          if (box.end.time == T) finish(scope::row, box), finish(scope::unit, box);
+          if (box.end.time == T) finish(scope::row, box), finish(scope::item, box);
           for (std::size_t i = 0; i < sums_.size(); ++i)
-            if (!sums_[i].plan.time_kept) sums_[i].own.swap(unit_sums_[unit][i]);
+            if (!sums_[i].plan.time_kept) sums_[i].own.swap(item_sums_[item][i]);
         } else if (plan_.rows_together) {
           clear([](const sum&) { return true; });
-          run_unit(box), finish(scope::unit, box);
+          run_item(box), finish(scope::item, box);
         } else {
-          clear([](const sum& s) { return scope_of(s) == scope::unit; });
+          clear([](const sum& s) { return scope_of(s) == scope::item; });
           for_rows(box, [&](const region& row) {
-            clear([](const sum& s) { return scope_of(s) != scope::unit; });
-            run_unit(row);
+            clear([](const sum& s) { return scope_of(s) != scope::item; });
+            run_item(row);
           });
-          finish(scope::unit, box);
+          finish(scope::item, box);
         }
       }
     const region whole{{0, 0, 0, 0}, plan_.shape};
@@ -348,7 +348,7 @@ class counted_sums {
   }
 
  private:
-  enum class scope { tile, row, unit };
+  enum class scope { tile, row, item };
   struct term_count {
     std::int64_t of = 0, terms = 0;  // which element of the gradient
   };
@@ -366,7 +366,7 @@ class counted_sums {
           written(std::move(out)) {}
   };
   static scope scope_of(const sum& s) {
-    return s.plan.time_kept ? scope::tile : s.plan.row_scope ? scope::row : scope::unit;
+    return s.plan.time_kept ? scope::tile : s.plan.row_scope ? scope::row : scope::item;
   }
 
   template <class Which>
@@ -384,7 +384,7 @@ class counted_sums {
         f(row);
       }
   }
-  void run_unit(const region& box) {
+  void run_item(const region& box) {
     const std::int64_t T = plan_.shape.time;
     for (std::int64_t t = 0; t < T; t += plan_.tile_steps) {
       region tile = box;
@@ -446,7 +446,7 @@ class counted_sums {
 
   const tile_plan& plan_;
   std::vector<sum> sums_;
-  std::vector<std::vector<accumulators>> unit_sums_;  // of units that hand them on
+  std::vector<std::vector<accumulators>> item_sums_;  // of work items that hand them on
   bool collided_ = false, out_of_bounds_ = false, twice_ = false;
 };
 
@@ -454,9 +454,9 @@ class counted_sums {
 void check_sums(const problem& p, const tile_plan& plan) {
   for (const output& o : outputs_of(p, plan)) {
     REQUIRE(o.sum.active == detail::summed(o.array));
-    if (!o.sum.active || plan.units == 0) continue;
+    if (!o.sum.active || plan.items == 0) continue;
     const auto summed = [&](axis a) { return detail::broadcast_along(o.array, a); };
-    // Whether no other unit has terms of the same sums.
+    // Whether no other work item has terms of the same sums.
     const bool alone = (!summed(axis::channel) || plan.strips == 1) &&
                        (!summed(axis::batch) || plan.batch_span == plan.shape.batch) &&
                        (!summed(axis::group) || plan.group_span == plan.shape.group);
@@ -523,9 +523,9 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(slots * plan.slot_bytes <= s.reductions);
   if (plan.time_split) CHECK(slots * plan.reduction_bytes <= s.sums[0] - s.reductions);
   if (plan.hands_on) {
-    CHECK(plan.open_units() == (plan.units_whole ? plan.threads : plan.units));
-    CHECK(plan.open_units() * slots * plan.carry_bytes <= s.ready - s.carries);
-    CHECK(plan.open_units() * 16 <= s.unit_sums[0] - s.ready);
+    CHECK(plan.open_items() == (plan.items_whole ? plan.threads : plan.items));
+    CHECK(plan.open_items() * slots * plan.carry_bytes <= s.ready - s.carries);
+    CHECK(plan.open_items() * 16 <= s.item_sums[0] - s.ready);
   }
   if (plan.in_blocks) CHECK(plan.threads * 8 <= s.totals[0] - s.blocks);
   bool any = false;
@@ -536,8 +536,8 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     CHECK(sum.elements * sum.wide_bytes <= (last ? s.recomputed : s.sums[i + 1]) - s.sums[i]);
     CHECK(sum.total_elements * sum.wide_bytes <= (last ? s.bytes : s.totals[i + 1]) - s.totals[i]);
     if (plan.hands_on && !sum.time_kept)
-      CHECK(plan.open_units() * sum.elements * sum.wide_bytes <=
-            (last ? s.blocks : s.unit_sums[i + 1]) - s.unit_sums[i]);
+      CHECK(plan.open_items() * sum.elements * sum.wide_bytes <=
+            (last ? s.blocks : s.item_sums[i + 1]) - s.item_sums[i]);
   }
   CHECK(plan.recomputed.bytes <= s.worker - s.recomputed);
   CHECK(s.worker * plan.threads <= s.carries);
@@ -721,7 +721,7 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
     const detail::width_choice width_choice = detail::choose_width(of, threads);
     INFO(of.rows << " rows of " << of.channels << ", " << threads << " threads");
     CHECK(width_choice.strip == strip);
-    CHECK(width_choice.units_whole == whole);
+    CHECK(width_choice.items_whole == whole);
   };
   // Eight rows of 256 floats: as wide as there are enough of them, then pieces of rows.
   const detail::width_costs whole{256, 16, 256, 16, 4, 64, 8, 1, false};
@@ -738,8 +738,8 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
-  // Five units for two threads are three rounds; handed on from tile to tile they are two and a
-  // half. They cannot be where there is one for fewer than all threads.
+  // Five work items for two threads are three rounds; handed on from tile to tile they are two and
+  // a half. They cannot be where there is one for fewer than all threads.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
@@ -764,7 +764,7 @@ double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
   };
   const extents& s = plan.shape;
   const std::int64_t rows = s.batch * s.group;
-  const std::int64_t steps = plan.units_whole ? s.time : plan.tile_steps;
+  const std::int64_t steps = plan.items_whole ? s.time : plan.tile_steps;
   const double task = static_cast<double>(plan.batch_span * plan.group_span *
                                           packs(std::min(plan.strip, s.channel)) * steps);
   const double all = static_cast<double>(rows * packs(s.channel) * s.time);
@@ -839,7 +839,7 @@ TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile
     const double even = balance(plan, threads, plan.lanes.single ? 1 : p.pack_lanes);
     CHECK(even >= 0.7);
     CHECK(plan.tasks >= (threads * 3 + 3) / 4);
-    ++checked, split += plan.time_split, whole += plan.units_whole, by_tile += !plan.units_whole;
+    ++checked, split += plan.time_split, whole += plan.items_whole, by_tile += !plan.items_whole;
   };
   for (int trial = 0; trial < 1500; ++trial) {
     // From 2^22 elements on, a quarter of them with a shape of few or many rows or channels.
@@ -908,7 +908,7 @@ TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_
   };
   const extents shape{.batch = 1000, .time = 10, .channel = 64, .group = 4};
   const scanrec::strides dense = channels_last(shape);
-  const std::int64_t enough = tile_policy::unit_elements / 4 / (10 * 64);
+  const std::int64_t enough = tile_policy::item_elements / 4 / (10 * 64);
   CHECK(rows(forward_of(shape, dense), 64).batches == enough);
   CHECK(rows(forward_of(shape, dense), 64).groups == 1);
   const problem over_groups =

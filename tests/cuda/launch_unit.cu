@@ -2,7 +2,7 @@
 // One of the units of launch_test.cpp: all launch the same kernel. UNIT names its function.
 #include <scanrec/detail/cuda/device.cuh>
 
-namespace units {
+namespace items {
 
 struct body {
   static constexpr int threads = 32, blocks_together = 1;
@@ -14,5 +14,5 @@ struct body {
 }  // namespace units
 
 void UNIT(std::int64_t shared_bytes) {
-  scanrec::cuda::detail::launch(units::body{nullptr}, 1, nullptr, shared_bytes);
+  scanrec::cuda::detail::launch(items::body{nullptr}, 1, nullptr, shared_bytes);
 }

@@ -163,13 +163,13 @@ MUTATIONS = (
         "tile_schedule",
         "{sums_of_worker(j, output), -offset_of(j.box.begin, sum.strides),",
         "{sums_of_worker(j, output), 0,",
-        "sums of a unit lie beyond its accumulators",
+        "sums of a item lie beyond its accumulators",
     ),
     cpu(
         "tile_schedule",
-        "if (inner == within_unit) clear",
-        "if (inner && within_unit) clear",
-        "adds to sums of another unit",
+        "if (inner == within_item) clear",
+        "if (inner && within_item) clear",
+        "adds to sums of another item",
     ),
     cpu(
         "tile_schedule",
@@ -199,7 +199,7 @@ MUTATIONS = (
     ),
     cpu(
         "tile_schedule",
-        "if (in_turns_ && is_last) tasks_.await(turn_, j.unit, j.task);",
+        "if (in_turns_ && is_last) tasks_.await(turn_, j.item, j.task);",
         "",
         "adds to totals before its turn",
         test="many_threads_test",
@@ -227,7 +227,7 @@ MUTATIONS = (
         "kernel_table",
         "finite = finite && kernel",
         "finite = kernel",
-        "only the last channels of a unit are asked for overflow",
+        "only the last channels of a item are asked for overflow",
         test="overflow_test",
     ),
     cpu(
@@ -242,7 +242,7 @@ MUTATIONS = (
         "choose_tiles",
         "if (over_batch && !over_group) d.group_can_span = false;",
         "",
-        "a unit has groups whose sums must not meet",
+        "a item has groups whose sums must not meet",
         test="tile_plan_test",
     ),
     cpu(
@@ -261,8 +261,8 @@ MUTATIONS = (
     ),
     cpu(
         "tile_plan",
-        "lines(clipped_product(plan.open_units(), slots, most_bytes), plan.carry_bytes)",
-        "lines(plan.open_units(), plan.carry_bytes)",
+        "lines(clipped_product(plan.open_items(), slots, most_bytes), plan.carry_bytes)",
+        "lines(plan.open_items(), plan.carry_bytes)",
         "carries overlap what comes after them",
         test="tile_plan_test",
     ),
@@ -277,7 +277,7 @@ MUTATIONS = (
         "tile_plan",
         "std::min(box.begin.batch + plan.batch_span, plan.shape.batch)",
         "box.begin.batch + plan.batch_span",
-        "the last unit has sequences that do not exist",
+        "the last item has sequences that do not exist",
         test="tile_plan_test",
     ),
     cpu(

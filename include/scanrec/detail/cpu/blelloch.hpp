@@ -165,7 +165,7 @@ void run_recurrence(const blelloch& backend, const R& recurrence, const problem&
   detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
 }
 
-/// What the backend will do with a problem: lanes, units, threads, workspace.
+/// What the backend will do with a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const blelloch& backend, const problem& p) {
   return detail::describe_materialised(detail::tree_scan{}, p, backend.threads);
 }

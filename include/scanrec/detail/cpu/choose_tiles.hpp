@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The decisions of the tiled backend, one after the other: the axis of the lanes, what sums ask of
-// the reset, strips of channels, the split of time, rows per unit, and threads.
+// the reset, strips of channels, the split of time, rows per work item, and threads.
 //
 // Every decision that can change a bit depends on shape, layout and element type alone, never on
 // the number of threads.
@@ -69,15 +69,15 @@ inline lane_layout choose_layout(const problem& p) {
 // ---- what sums ask of the reset
 // -------------------------------------------------------------------
 
-/// Sums that keep the time axis hold all their rows in one unit and all their channels in one
-/// strip: no accumulator of length T crosses units. And the accumulators of a unit have no row
-/// axis: a sum over one row axis that keeps the other must not meet two rows of the latter.
+/// Sums that keep the time axis hold all their rows in one work item and all their channels in one
+/// strip: no accumulator of length T crosses work items. And the accumulators of a work item have
+/// no row axis: a sum over one row axis that keeps the other must not meet two rows of the latter.
 struct demands_of_sums {
   bool any = false;                                     // there are sums
   bool time_kept = false;                               // some sum keeps the time axis ...
   bool channel_whole = false;                           // ... and is over channels, ...
   bool batch_together = false, group_together = false;  // ... over these rows
-  bool batch_can_span = true, group_can_span = true;    // whether a unit may have several
+  bool batch_can_span = true, group_can_span = true;    // whether a work item may have several
   bool crosses_rows = false;                            // some sum is over rows,
   bool crosses_channels = false;                        // some over channels
 };
@@ -101,11 +101,11 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
-/// Elements that a unit has at least where rows are short: few enough that the units of a large
-/// call end on many threads at about the same time.
-inline std::int64_t elements_of_unit(const problem& p) {
+/// Elements that a work item has at least where rows are short: few enough that the work items of a
+/// large call end on many threads at about the same time.
+inline std::int64_t elements_of_item(const problem& p) {
   return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
-                    tile_policy::unit_elements / 4, tile_policy::unit_elements);
+                    tile_policy::item_elements / 4, tile_policy::item_elements);
 }
 
 // ---- strips of channels -------------------------------------------------------------------------
@@ -115,8 +115,8 @@ inline std::int64_t elements_of_unit(const problem& p) {
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
   std::int64_t narrowest = 1;  // a pack, unless sums over channels need strips that never change
-  std::int64_t together = 1;   // rows that a sum holds together in one unit
-  std::int64_t most = 1;       // units there would be in the narrowest strips
+  std::int64_t together = 1;   // rows that a sum holds together in one work item
+  std::int64_t most = 1;       // work items there would be in the narrowest strips
 };
 inline strip_choice choose_strips(const problem& p, const lane_layout& layout, std::int64_t lanes,
                                   const traffic& moved, const demands_of_sums& sums) {
@@ -128,7 +128,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
   if (sums.channel_whole) {
     chosen.widest = C;
   } else if (layout.along == recurrence::lane_axis::time) {
-    chosen.widest = elements_of_unit(p) / std::max<std::int64_t>(T, 1);
+    chosen.widest = elements_of_item(p) / std::max<std::int64_t>(T, 1);
   } else {
     chosen.widest = align_up(policy::strip_bytes / p.compute_bytes, lanes);
     if (p.recomputed_bytes > 0)
@@ -157,9 +157,9 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split if there are fewer units than threads that the call can use, and enough elements
-/// and steps for several tiles. The split costs few threads little, since a thread that has a whole
-/// unit reads each tile once.
+/// Time is split if there are fewer work items than threads that the call can use, and enough
+/// elements and steps for several tiles. The split costs few threads little, since a thread that
+/// has a whole work item reads each tile once.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -196,19 +196,19 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   if (chosen.split) {
     // In all about a multiple of the threads that the call is worth: whole rounds for 2, 4, ... of
     // them.
-    const std::int64_t units =
+    const std::int64_t items =
         clipped_product(p.shape.group * p.shape.batch / strips.together,
                         ceil_div(p.shape.channel, strips.widest), most_bytes);
-    tiles = round_up(clipped_product(units, ceil_div(steps, of_split), most_bytes),
+    tiles = round_up(clipped_product(items, ceil_div(steps, of_split), most_bytes),
                      std::clamp<std::int64_t>(elements / policy::thread_elements, 1,
                                               policy::enough_packs)) /
-            std::max<std::int64_t>(units, 1);
+            std::max<std::int64_t>(items, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
     // A large call has a few tiles, which workers take in turn. Short sequences along time stay
     // whole.
     tiles = std::clamp<std::int64_t>(
-        clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
+        clipped_product(steps, width, most_bytes) / elements_of_item(p) * 4, 1, policy::most_turns);
   }
   if (asked > 0) {
     chosen.tile_steps = chosen.split ? of_split : asked;
@@ -225,10 +225,11 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   return chosen;
 }
 
-// ---- rows per unit ------------------------------------------------------------------------------
+// ---- rows per work item
+// ------------------------------------------------------------------------------
 
-/// How many batch rows and groups a unit has: short rows are put together, and all that share a sum
-/// over time, or with very many strips any sum, so that there are no totals.
+/// How many batch rows and groups a work item has: short rows are put together, and all that share
+/// a sum over time, or with very many strips any sum, so that there are no totals.
 struct row_choice {
   std::int64_t batches = 1, groups = 1;
 };
@@ -239,7 +240,7 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   if (sums.group_together) chosen.groups = p.shape.group;
   if (!time.split && !sums.time_kept) {
     const std::int64_t enough =
-        elements_of_unit(p) / std::max<std::int64_t>(1, p.shape.time * strip);
+        elements_of_item(p) / std::max<std::int64_t>(1, p.shape.time * strip);
     const bool hold_all =
         ceil_div(p.shape.channel, strip) >= 4 * tile_policy::enough_packs && sums.crosses_rows;
     if (sums.batch_can_span) chosen.batches = hold_all ? p.shape.batch : enough;
@@ -255,7 +256,7 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
 // ---- the plan
 // ------------------------------------------------------------------------------------
 
-/// Plans the sums of a problem whose units are known.
+/// Plans the sums of a problem whose work items are known.
 inline void plan_sums(const problem& p, tile_plan& plan) {
   int output = 0;
   for (const array_use& array : p) {
@@ -267,7 +268,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
     sum.wide_bytes = array.wide_bytes;
     sum.time_kept = array.sequence && plan.shape.time > 1 && kept(axis::time);
     sum.row_scope = !plan.rows_together && kept(axis::batch) && kept(axis::group);
-    sum.complete = plan.units > 0 && (kept(axis::channel) || plan.strips == 1) &&
+    sum.complete = plan.items > 0 && (kept(axis::channel) || plan.strips == 1) &&
                    (kept(axis::batch) || plan.batch_span >= plan.shape.batch) &&
                    (kept(axis::group) || plan.group_span >= plan.shape.group);
     const bool together = plan.rows_together;
@@ -280,7 +281,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
   }
 }
 
-/// Whether sums of several units add up to one, in the order of units.
+/// Whether sums of several work items add up to one, in the order of work items.
 inline bool sums_in_turns(const tile_plan& plan) {
   return std::any_of(plan.sums.begin(), plan.sums.end(),
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
@@ -307,17 +308,18 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.batch_span = rows.batches;
   plan.group_span = rows.groups;
 
-  const std::int64_t rows_of_units =
+  const std::int64_t rows_of_items =
       ceil_div(p.shape.batch, plan.batch_span) * ceil_div(p.shape.group, plan.group_span);
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   const auto set_width = [&](const width_choice& into) {
     plan.strip = into.strip;
     plan.strips = ceil_div(p.shape.channel, plan.strip);
-    plan.units = plan.strips * rows_of_units;
-    plan.units_whole = into.units_whole;
+    plan.items = plan.strips * rows_of_items;
+    plan.items_whole = into.items_whole;
     plan_sums(p, plan);
   };
-  // Rows of which a unit has several, one after the other, stay with the worker that began them.
+  // Rows of which a work item has several, one after the other, stay with the worker that began
+  // them.
   plan.hands_on =
       plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
@@ -327,12 +329,12 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
        along_time || plan.lanes.single
            ? 0
            : std::max(policy::least_piece_bytes, 2 * policy::piece_bytes / useful),
-       rows_of_units, plan.hands_on ? plan.tiles : 1, plan.time_split},
+       rows_of_items, plan.hands_on ? plan.tiles : 1, plan.time_split},
       useful));
-  plan.tasks = plan.units_whole ? plan.units : plan.units * plan.tiles;
+  plan.tasks = plan.items_whole ? plan.items : plan.items * plan.tiles;
   plan.threads =
       threads > 0 ? useful : static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, useful));
-  plan.in_blocks = plan.threads > 1 && plan.units_whole && !sums_in_turns(plan);
+  plan.in_blocks = plan.threads > 1 && plan.items_whole && !sums_in_turns(plan);
 
   const bool cached = moved.bytes <= policy::cache_bytes;
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes) &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chooses the width of strips, and whether workers take whole units or tiles. Results do not depend
-// on this choice.
+// Chooses the width of strips, and whether workers take whole work items or tiles. Results do not
+// depend on this choice.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 struct width_choice {
   std::int64_t strip = 1;   // channels
-  bool units_whole = true;  // a worker takes all time of a unit; else tiles of any unit
+  bool items_whole = true;  // a worker takes all time of a work item; else tiles of any work item
 };
 /// The costs that decide between cuts.
 struct width_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
   std::int64_t channel_bytes = 1;  // of a channel, in one pass
   std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
-  std::int64_t rows = 1;           // units there would be in one strip
-  std::int64_t tiles = 1;          // of a unit, where workers may take turns
+  std::int64_t rows = 1;           // work items there would be in one strip
+  std::int64_t tiles = 1;          // of a work item, where workers may take turns
   bool split = false;              // whether a tile may be reduced before its carry is known
 };
 /// The cut whose busiest thread finishes first. That thread has ceil(tasks / threads) tasks. A task
@@ -28,28 +28,28 @@ struct width_costs {
 /// row. Among resets of equal cost the widest strip wins.
 ///
 /// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
-/// many units as threads, few tiles wait.
+/// many work items as threads, few tiles wait.
 inline width_choice choose_width(const width_costs& of, int threads) {
-  // The relative costs of a tile: in a whole unit, with a known carry, reduced first.
+  // The relative costs of a tile: in a whole work item, with a known carry, reduced first.
   constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
   width_choice best{of.widest, true};
   if (of.rows == 0 || threads == 1) return best;
   std::int64_t least = most_bytes;
   const auto consider = [&](std::int64_t strip) {
-    const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
+    const std::int64_t items = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
     const std::int64_t piece = strip < of.channels ? of.piece_bytes : 0;
     const std::int64_t packed = round_up(std::min(strip, of.channels), of.pack);
     const std::int64_t width = clipped_product(packed, of.channel_bytes, most_bytes) + piece;
     const auto consider_tasks = [&](bool whole, std::int64_t each) {
       const std::int64_t tiles = whole ? 1 : of.tiles;
-      const std::int64_t rounds = ceil_div(clipped_product(units, tiles, most_bytes), threads);
+      const std::int64_t rounds = ceil_div(clipped_product(items, tiles, most_bytes), threads);
       const std::int64_t cost = clipped_product(
           clipped_product(rounds, each * (of.tiles / tiles), most_bytes), width, most_bytes);
       if (cost < least) best = {strip, whole}, least = cost;
     };
     consider_tasks(true, whole_cost);
-    if (of.tiles > 1 && (of.split || units >= threads))
-      consider_tasks(false, units >= threads ? known_cost : reduced_cost);
+    if (of.tiles > 1 && (of.split || items >= threads))
+      consider_tasks(false, items >= threads ? known_cost : reduced_cost);
   };
   consider(of.widest);
   if (of.narrowest == of.widest) return best;

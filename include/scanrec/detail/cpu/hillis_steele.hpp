@@ -88,7 +88,7 @@ void run_recurrence(const hillis_steele& backend, const R& recurrence, const pro
   detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
 }
 
-/// What the backend will do with a problem: lanes, units, threads, workspace.
+/// What the backend will do with a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const hillis_steele& backend, const problem& p) {
   return detail::describe_materialised(detail::doubling_scan{}, p, backend.threads);
 }

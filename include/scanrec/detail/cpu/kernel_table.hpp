@@ -40,7 +40,7 @@ struct tile_row {
   std::byte* recomputed;
 };
 
-/// Which slots of a unit are in use: `each` in every row, and rows lie `apart`.
+/// Which slots of a work item are in use: `each` in every row, and rows lie `apart`.
 struct slots_in_use {
   std::int64_t rows, each, apart;
 
@@ -52,7 +52,7 @@ struct slots_in_use {
 };
 
 /// Slots hold what is carried from step to step, reductions the map of a tile, carries the states
-/// between tiles of a unit whose time is split: arrays of types that the recurrence knows.
+/// between tiles of a work item whose time is split: arrays of types that the recurrence knows.
 struct kernel_table {
   int lanes;  // channels, or steps, of a slot
   void (*begin)(const tile_row&, std::byte* slots);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The frame of backends that write the maps of all steps down, scan them, and finish the steps.
 //
-// A unit is a strip of channels of a batch row, or of some. Its maps are loaded into planes
+// A work item is a strip of channels of a batch row, or of some. Its maps are loaded into planes
 // (map_planes.hpp) line by line: a line is the whole strip of a row, or one channel of it where
 // lanes lie along time. A scan turns the maps into the state before every step, and every step is
-// then taken from there as the plain loop takes it. With enough units each worker has its own; with
-// few, all workers share the phases of one. What is computed is the same in both cases.
+// then taken from there as the plain loop takes it. With enough work items each worker has its own;
+// with few, all workers share the phases of one. What is computed is the same in both cases.
 #pragma once
 
 #include <algorithm>
@@ -25,17 +25,17 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// What a scan of maps provides, with the defaults of those that have all maps of a unit before
-/// them. A call holds a `scan`, and an `on<Columns, R>` for every unit at work.
+/// What a scan of maps provides, with the defaults of those that have all maps of a work item
+/// before them. A call holds a `scan`, and an `on<Columns, R>` for every work item at work.
 ///
 ///     shift                       the map of step t goes to slot t + shift
 ///     slots(steps, shape)         how many slots of maps are kept for a row
 ///     first_state(steps, shape)   the slot of the state before the first step
 ///     kept_bytes(problem, shape)  working set of one sequence
-///     cached_bytes                target working set of a unit
+///     cached_bytes                target working set of a work item
 ///     lines_of_a_row(problem)     preferred number of channels scanned together, each a line
 ///     rows(problem, strip)        preferred number of batch rows scanned together
-///     scratch_bytes(problem, plan)  per unit, besides the maps
+///     scratch_bytes(problem, plan)  per work item, besides the maps
 ///
 ///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
 ///       to_load(line, begin, piece)          where to put the maps of the slots from `begin` on
@@ -89,17 +89,17 @@ class materialised_call {
   }
 
   void run() {
-    task_queue tasks(ceil_div(plan_.units, plan_.units_per_task));
+    task_queue tasks(ceil_div(plan_.items, plan_.items_per_task));
     if (plan_.shape.shared) {
-      for (std::int64_t unit = 0; unit < plan_.units; ++unit)
-        run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads, {tasks, unit});
+      for (std::int64_t item = 0; item < plan_.items; ++item)
+        run_item(item, totals_ + plan_.totals_bytes, 0, plan_.threads, {tasks, item});
     } else {
       run_on(given_, plan_.threads, [&](int worker) {
         tasks.work_off(worker, [&](std::int64_t task) {
-          const std::int64_t first = task * plan_.units_per_task;
-          const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
-          for (std::int64_t unit = first; unit < last; ++unit)
-            run_unit(unit, own(worker) + plan_.unit_begin, worker, 1, {tasks, task});
+          const std::int64_t first = task * plan_.items_per_task;
+          const std::int64_t last = std::min(first + plan_.items_per_task, plan_.items);
+          for (std::int64_t item = first; item < last; ++item)
+            run_item(item, own(worker) + plan_.item_begin, worker, 1, {tasks, task});
         });
       });
       tasks.rethrow();
@@ -116,9 +116,9 @@ class materialised_call {
     std::int64_t task;
   };
 
-  void run_unit(std::int64_t number, std::byte* memory, int worker, int workers,
+  void run_item(std::int64_t number, std::byte* memory, int worker, int workers,
                 const claim& own_task) {
-    const unit u(*this, number);
+    const item u(*this, number);
     const team all{given_, workers};
     const maps at = maps::over(memory, u.plan.plane, any_resets(recurrence_));
     const R first_row = bound(recurrence_, u.group, u.batch);  // `on` keeps a reference
@@ -128,7 +128,7 @@ class materialised_call {
       for (std::int64_t line = 0; line < u.lines; ++line) load(u, line, scan, all);
       scan.run();
     }
-    // Lines are finished in blocks, and their sums handed on in the order of units, lines and
+    // Lines are finished in blocks, and their sums handed on in the order of work items, lines and
     // blocks.
     const std::int64_t blocks = u.lines * blocks_;
     if (workers <= 1) {
@@ -142,13 +142,13 @@ class materialised_call {
     }
   }
 
-  // A unit: its place in the problem, and the plan, narrower for the last of a row.
-  struct unit {
+  // A work item: its place in the problem, and the plan, narrower for the last of a row.
+  struct item {
     std::int64_t number, group, batch, rows, channel;
     std::int64_t lines;
     materialised_plan plan;
 
-    unit(const materialised_call& call, std::int64_t n) : number(n), plan(call.plan_) {
+    item(const materialised_call& call, std::int64_t n) : number(n), plan(call.plan_) {
       channel = n % plan.strips * plan.strip;
       batch = n / plan.strips % plan.row_spans * plan.rows;
       group = n / plan.strips / plan.row_spans;
@@ -167,7 +167,7 @@ class materialised_call {
   };
 
   template <class On>
-  void load(const unit& u, std::int64_t line, On& scan, const team& all) {
+  void load(const item& u, std::int64_t line, On& scan, const team& all) {
     const std::int64_t T = shape_.time;
     const R r = bound(recurrence_, u.group, u.batch_of(line));
     const std::int64_t start = scan_.first_state(T, u.plan.shape);
@@ -198,9 +198,10 @@ class materialised_call {
       run_alone<kernels_by_channel>(r, where, way.turned(), memory);
   }
 
-  // Finishes block i of a unit's; `position` is that of the worker among those who share the unit.
+  // Finishes block i of a work item's; `position` is that of the worker among those who share the
+  // work item.
   template <class On>
-  void finish(const unit& u, std::int64_t i, On& scan, int worker, int position,
+  void finish(const item& u, std::int64_t i, On& scan, int worker, int position,
               const claim& own_task) {
     const std::int64_t line = i / blocks_, T = shape_.time;
     const std::int64_t begin = i % blocks_ * u.plan.finish_steps;
@@ -228,12 +229,12 @@ class materialised_call {
     R summing = recurrence_;
     sums_.bind(summing, box, own(worker));
     take_steps(bound(summing, u.group, b));
-    // Turns are counted as if all units were as large as the first.
-    const std::int64_t of_a_unit = plan_.rows * plan_.channel_lines() * blocks_;
-    own_task.tasks.await(turn_, u.number * of_a_unit + i, own_task.task);
+    // Turns are counted as if all work items were as large as the first.
+    const std::int64_t of_an_item = plan_.rows * plan_.channel_lines() * blocks_;
+    own_task.tasks.await(turn_, u.number * of_an_item + i, own_task.task);
     sums_.hand_on(summing, box, own(worker), totals_);
     const bool last = i + 1 == u.lines * blocks_;
-    turn_.store(last ? (u.number + 1) * of_a_unit : u.number * of_a_unit + i + 1,
+    turn_.store(last ? (u.number + 1) * of_an_item : u.number * of_an_item + i + 1,
                 std::memory_order_release);
   }
 

@@ -18,10 +18,10 @@ namespace scanrec::inline SCANREC_ABI {
 struct materialised_scan_plan {
   extents shape{0, 0, 0, 0};  ///< after merging axes that the scan need not tell apart
   bool along_time = false;    ///< lanes are consecutive steps; else channels
-  std::int64_t strip = 1;     ///< channels per unit
-  std::int64_t rows = 1;      ///< batch rows per unit
-  std::int64_t units = 0;     ///< pieces of work
-  bool shared = false;        ///< whether threads share the passes of one unit
+  std::int64_t strip = 1;     ///< channels per work item
+  std::int64_t rows = 1;      ///< batch rows per work item
+  std::int64_t items = 0;     ///< pieces of work
+  bool shared = false;        ///< whether threads share the passes of one work item
   int threads = 1;
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 };
@@ -31,7 +31,7 @@ inline std::string to_string(const materialised_scan_plan& plan) {
   using detail::text;
   text all("shape       ", plan.shape);
   append(all, plan.along_time ? "\nlanes       consecutive steps" : "\nlanes       channels");
-  append(all, text("\nunits       ", plan.units, " of ", plan.rows, " x ", plan.strip,
+  append(all, text("\nwork items  ", plan.items, " of ", plan.rows, " x ", plan.strip,
                    plan.shared ? " (rows x channels), shared by threads" : " (rows x channels)"));
   append(all, text("\nthreads     ", plan.threads));
   append(all, text("\nworkspace   ", plan.workspace_bytes, " bytes\n"));
@@ -67,7 +67,7 @@ struct team {
 
 /// What the number of slots depends on, the steps apart.
 struct materialised_shape {
-  bool shared = false;        // all workers work on one unit at a time
+  bool shared = false;        // all workers work on one work item at a time
   std::int64_t overhang = 0;  // slots that whole packs may reach past the last
 };
 
@@ -75,23 +75,23 @@ struct materialised_shape {
 struct materialised_plan {
   materialised_shape shape{};
   lane_layout lanes{};
-  std::int64_t strip = 1, strips = 0;    // channels per unit
+  std::int64_t strip = 1, strips = 0;    // channels per work item
   std::int64_t line = 1;                 // channels per line: the strip, or 1
   std::int64_t width = 1;                // elements per slot: those of a line, in whole packs
-  std::int64_t rows = 1, row_spans = 0;  // batch rows per unit
-  std::int64_t units = 0;
-  std::int64_t units_per_task = 1;
+  std::int64_t rows = 1, row_spans = 0;  // batch rows per work item
+  std::int64_t items = 0;
+  std::int64_t items_per_task = 1;
   int threads = 1;
   std::int64_t line_elements = 0;  // of a plane
   std::int64_t pass_steps = 0;     // steps that are loaded and finished in one go, at most
   std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
-  std::int64_t plane = 0;          // elements per plane of a unit
+  std::int64_t plane = 0;          // elements per plane of a work item
   std::int64_t buffer_bytes = 0;   // its planes
-  std::int64_t maps_bytes = 0;     // per unit at work
+  std::int64_t maps_bytes = 0;     // per work item at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
   recompute_scratch recomputed{};  // per worker, for states that are recomputed
-  std::int64_t unit_begin = 0;     // of a worker's: accumulators and recomputed states come first
-  std::int64_t worker_bytes = 0;   // with the unit's own
+  std::int64_t item_begin = 0;     // of a worker's: accumulators and recomputed states come first
+  std::int64_t worker_bytes = 0;   // with the work item's own
   std::int64_t totals_bytes = 0;
   std::int64_t alignment = 64;  // of the scratch and of all that lies in it
   std::int64_t workspace_bytes = 0;
@@ -132,20 +132,21 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.rows = std::clamp<std::int64_t>(scan.rows(p, plan.strip), 1,
                                        std::max<std::int64_t>(p.shape.batch, 1));
   plan.row_spans = ceil_div(p.shape.batch, plan.rows);
-  plan.units = p.shape.group * plan.row_spans * plan.strips;
+  plan.items = p.shape.group * plan.row_spans * plan.strips;
   const sums_layout sums(p, plan.block());
-  // Sums are handed on in the order of units: of a longer task the next would have to wait for all.
+  // Sums are handed on in the order of work items: of a longer task the next would have to wait for
+  // all.
   if (!sums.any)
-    plan.units_per_task = std::max<std::int64_t>(
-        1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
+    plan.items_per_task = std::max<std::int64_t>(
+        1, policy::item_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
 
   const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
   plan.threads = threads_for(threads, useful);
-  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
+  plan.shape.shared = plan.threads > 1 && plan.items < plan.threads &&
                       T * plan.width * plan.rows > team::worth_a_piece;
 
   if (!plan.shape.shared) {
-    const std::int64_t tasks = ceil_div(plan.units, plan.units_per_task);
+    const std::int64_t tasks = ceil_div(plan.items, plan.items_per_task);
     plan.threads = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, plan.threads));
   }
   plan.finish_steps =
@@ -165,13 +166,13 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.maps_bytes = clipped_product(
       plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1, most_bytes);
   plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
-  const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
+  const std::int64_t item_bytes = plan.maps_bytes + plan.scratch_bytes;
   plan.recomputed = recompute_scratch(p, plan.lanes, plan.line);
-  plan.unit_begin = align_up(sums.block_bytes + plan.recomputed.bytes, plan.alignment);
-  plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
+  plan.item_begin = align_up(sums.block_bytes + plan.recomputed.bytes, plan.alignment);
+  plan.worker_bytes = plan.item_begin + (plan.shape.shared ? 0 : item_bytes);
   plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
   plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes, most_bytes) +
-                         plan.totals_bytes + (plan.shape.shared ? unit_bytes : 0);
+                         plan.totals_bytes + (plan.shape.shared ? item_bytes : 0);
   return plan;
 }
 
@@ -180,7 +181,7 @@ materialised_scan_plan describe_materialised(const Scan& scan, const problem& p,
   const materialised_plan plan = plan_materialised(scan, p, threads);
   return {p.shape,      plan.lanes.along == recurrence::lane_axis::time,
           plan.strip,   plan.rows,
-          plan.units,   plan.shape.shared,
+          plan.items,   plan.shape.shared,
           plan.threads, plan.workspace_bytes};
 }
 

@@ -61,11 +61,11 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
 /// that have some must not share lines.
 inline bool fills_lines(const problem& p, const tile_plan& plan, std::int64_t lanes) {
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-  const std::int64_t unit = along_time || p.shape.channel % lanes == 0 ? 16 : 64;
+  const std::int64_t item = along_time || p.shape.channel % lanes == 0 ? 16 : 64;
   return std::all_of(p.begin(), p.end(), [&](const array_use& array) {
     const auto lines_up = [&](axis a) {
       const std::int64_t stride = along(p.shape, a) > 1 ? along(array.strides, a) : 0;
-      return std::abs(stride) == 1 || stride % unit * array.element_bytes % unit == 0;
+      return std::abs(stride) == 1 || stride % item * array.element_bytes % item == 0;
     };
     return array.use == access::read || !array.data || !array.sequence ||
            std::all_of(std::begin(all_axes), std::end(all_axes), lines_up);

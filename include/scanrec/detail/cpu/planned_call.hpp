@@ -110,7 +110,7 @@ class planned_call {
  private:
   // One row that one worker processes from the first step to the last, without sums.
   static bool takes_no_driver(const tile_plan& plan) {
-    return plan.units == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
+    return plan.items == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
            plan.shape.group * plan.shape.batch == 1 && !plan.rows_together &&
            plan.lanes.along == recurrence::lane_axis::channel &&
            std::none_of(plan.sums.begin(), plan.sums.end(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The maps of a unit as columns of matrices: the slots of a sequence side by side, apart from those
-// of its neighbours, whichever way lanes lie while steps are loaded and finished.
+// The maps of a work item as columns of matrices: the slots of a sequence side by side, apart from
+// those of its neighbours, whichever way lanes lie while steps are loaded and finished.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// What one factor serves.
 enum class shared_gate { nothing, along_channels, in_time };
 
-/// The inputs, factors and resets of a unit's sequences: sequence (channel, row) is number
+/// The inputs, factors and resets of a work item's sequences: sequence (channel, row) is number
 /// channel * rows + row. A shared factor is kept once: for every step in the sequence of the first
 /// channel, or for every channel in place `channel`.
 template <class Columns, class T>

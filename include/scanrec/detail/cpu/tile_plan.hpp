@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of the tiled backend as data: how a problem is split into units and tiles, and where
-// what that needs lies in scratch. choose_tiles.hpp makes it.
+// The plan of the tiled backend as data: how a problem is split into work items and tiles, and
+// where what that needs lies in scratch. choose_tiles.hpp makes it.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ namespace scanrec::inline SCANREC_ABI {
 struct sum_plan {
   bool active = false;
   bool time_kept = false;      // one sum per step: complete at the end of every tile
-  bool row_scope = false;      // complete at the end of a batch row; else at the end of a unit
+  bool row_scope = false;      // complete at the end of a batch row; else at the end of a work item
   bool complete = false;       // whether that scope holds every term; else it goes into the totals
   scanrec::strides strides{};  // of the accumulators of one scope
   std::int64_t elements = 0;
   std::int64_t wide_bytes = 0;       // per element
-  scanrec::strides total_strides{};  // of the totals over all units
+  scanrec::strides total_strides{};  // of the totals over all work items
   std::int64_t total_elements = 0;
 };
 
@@ -43,7 +43,7 @@ struct scratch_layout {
   using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
   // Within a worker, the slots first; then of all of it.
   std::int64_t reductions = 0, recomputed = 0, worker = 0;
-  offsets sums{}, unit_sums{};
+  offsets sums{}, item_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
   offsets totals{};
 };
@@ -76,21 +76,21 @@ struct tile_plan : step_plan {
   bool time_split = false;      ///< time is split into tiles, with a carry from one to the next
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
-  std::int64_t strip = 1;       ///< channels per unit
+  std::int64_t strip = 1;       ///< channels per work item
   std::int64_t strips = 0;
-  std::int64_t group_span = 1;  ///< groups and batch rows per unit
+  std::int64_t group_span = 1;  ///< groups and batch rows per work item
   std::int64_t batch_span = 1;
-  std::int64_t units = 0;  ///< pieces whose time is processed in order
-  std::int64_t tasks = 0;  ///< what workers claim: units, or tiles of units
+  std::int64_t items = 0;  ///< pieces whose time is processed in order
+  std::int64_t tasks = 0;  ///< what workers claim: work items, or tiles of work items
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
-  bool hands_on = false;       // units hand on carries and sums from tile to tile
-  bool units_whole = false;    // a worker takes all tiles of a unit, one after the other
+  bool hands_on = false;       // work items hand on carries and sums from tile to tile
+  bool items_whole = false;    // a worker takes all tiles of a work item, one after the other
   bool in_blocks = false;      // no task waits for another: each worker begins with its share
-  bool rows_together = false;  // all rows of a unit process a tile before the next tile
+  bool rows_together = false;  // all rows of a work item process a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
@@ -98,8 +98,8 @@ struct tile_plan : step_plan {
   detail::recompute_scratch recomputed{};  // per worker, for states that are recomputed
   detail::scratch_layout scratch{};
 
-  /// Units that are processed at the same time: all, or one per worker.
-  [[nodiscard]] std::int64_t open_units() const { return units_whole ? threads : units; }
+  /// Work items that are processed at the same time: all, or one per worker.
+  [[nodiscard]] std::int64_t open_items() const { return items_whole ? threads : items; }
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -142,13 +142,13 @@ struct pack_bytes {
   }
 };
 
-/// The part of the problem that a unit takes: groups, batch rows and channels, all of time.
-inline region unit_box(const tile_plan& plan, std::int64_t unit) {
-  if (plan.units == 1) return {{0, 0, 0, 0}, plan.shape};
-  const std::int64_t strip = unit % plan.strips;
+/// The part of the problem that a work item takes: groups, batch rows and channels, all of time.
+inline region item_box(const tile_plan& plan, std::int64_t item) {
+  if (plan.items == 1) return {{0, 0, 0, 0}, plan.shape};
+  const std::int64_t strip = item % plan.strips;
   const std::int64_t batches = ceil_div(plan.shape.batch, plan.batch_span);
-  const std::int64_t batch = unit / plan.strips % batches;
-  const std::int64_t group = unit / plan.strips / batches;
+  const std::int64_t batch = item / plan.strips % batches;
+  const std::int64_t group = item / plan.strips / batches;
   region box;
   box.begin = {batch * plan.batch_span, 0, strip * plan.strip, group * plan.group_span};
   box.end = {std::min(box.begin.batch + plan.batch_span, plan.shape.batch), plan.shape.time,
@@ -178,12 +178,12 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.bytes = s.ready = s.carries;
   if (plan.hands_on) {
-    s.ready += lines(clipped_product(plan.open_units(), slots, most_bytes), plan.carry_bytes);
-    s.bytes = s.ready + lines(2 * plan.open_units(), 8);
+    s.ready += lines(clipped_product(plan.open_items(), slots, most_bytes), plan.carry_bytes);
+    s.bytes = s.ready + lines(2 * plan.open_items(), 8);
     for (int i = 0; i < most_outputs; ++i) {
-      s.unit_sums[i] = s.bytes;
+      s.item_sums[i] = s.bytes;
       if (!plan.sums[i].time_kept)
-        s.bytes += lines(clipped_product(plan.open_units(), plan.sums[i].elements, most_bytes),
+        s.bytes += lines(clipped_product(plan.open_items(), plan.sums[i].elements, most_bytes),
                          plan.sums[i].wide_bytes);
     }
   }
@@ -210,7 +210,7 @@ inline std::string to_string(const tile_plan& plan) {
   append(all, plan.time_split
                   ? text("\ntime        split into ", plan.tiles, " tiles of ", plan.tile_steps)
                   : text("\ntime        whole, ", plan.shape.time));
-  append(all, text(" steps\nunits       ", plan.units, " of ", plan.batch_span, " x ", plan.strip,
+  append(all, text(" steps\nwork items  ", plan.items, " of ", plan.batch_span, " x ", plan.strip,
                    " (rows x channels)"));
   append(all, text("\nthreads     ", plan.threads));
   append(all, plan.streaming ? "\nstores      non-temporal" : "\nstores      plain");

@@ -20,8 +20,8 @@ struct tile_policy {
   /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
   /// threads.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
-  /// Most tiles of a unit whose time is whole, and fewest steps that are reset so: workers may take
-  /// turns at them, and then keep a carry of every sequence.
+  /// Most tiles of a work item whose time is whole, and fewest steps that are split so: workers may
+  /// take turns at them, and then keep a carry of every sequence.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;
   /// Steps between two flushes of running sums: a lane adds this many terms in the compute type.
@@ -37,11 +37,11 @@ struct tile_policy {
   /// narrow pieces. It falls with the number of threads, down to `least_piece_bytes`.
   static constexpr std::int64_t piece_bytes = 256;
   static constexpr std::int64_t least_piece_bytes = 32;
-  /// Narrowest strips of a sum over channels, where there are few units: from here on strips are
-  /// about as fast as whole rows.
+  /// Narrowest strips of a sum over channels, where there are few work items: from here on strips
+  /// are about as fast as whole rows.
   static constexpr std::int64_t least_strip_bytes = 2 * 1024;
-  /// Elements below which a unit is not worth claiming on its own, in large calls.
-  static constexpr std::int64_t unit_elements = 32 * 1024;
+  /// Elements below which a work item is not worth claiming on its own, in large calls.
+  static constexpr std::int64_t item_elements = 32 * 1024;
   /// Elements per thread below which another thread costs more than it brings.
   static constexpr std::int64_t thread_elements = 32 * 1024;
   /// Non-temporal stores when a call touches at least this many bytes.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver of the tiled backend: runs the units and tiles of a plan in order, for any recurrence.
+// The driver of the tiled backend: runs the work items and tiles of a plan in order, for any
+// recurrence.
 //
-// Work is split into units (a strip of channels of some batch rows). Where there are enough units
-// each processes its time in order. Where there are few, time is split. A tile is reduced to one
-// map when it is first read. The carry folds through the maps from left to right in tile order. The
-// tile is then processed while it is still in L2, so that memory sees every array once. A worker
-// that knows the carry does both in one pass, with the same bits. Units that wait for no other are
-// shared out in blocks; all else is claimed in order from one counter, and sums over broadcast axes
-// are added up in the same order.
+// Work is split into work items (a strip of channels of some batch rows). Where there are enough
+// work items each processes its time in order. Where there are few, time is split. A tile is
+// reduced to one map when it is first read. The carry folds through the maps from left to right in
+// tile order. The tile is then processed while it is still in L2, so that memory sees every array
+// once. A worker that knows the carry does both in one pass, with the same bits. Work items that
+// wait for no other are shared out in blocks; all else is claimed in order from one counter, and
+// sums over broadcast axes are added up in the same order.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +40,7 @@ class tile_schedule {
         tasks_(plan.tasks) {
     if (plan.hands_on) {
       ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
-      for (std::int64_t i = 0; i < 2 * plan.open_units(); ++i)
+      for (std::int64_t i = 0; i < 2 * plan.open_items(); ++i)
         ::new (&ready_[i]) std::atomic<std::int64_t>(0);
     }
     for (int i = 0; i < most_outputs; ++i) {
@@ -58,7 +59,8 @@ class tile_schedule {
       for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task, none);
     } else {
       run_on(given, plan_.threads, [this](int worker) {
-        // Where units are taken from the last to the first, each worker still begins with its own.
+        // Where work items are taken from the last to the first, each worker still begins with its
+        // own.
         tasks_.work_off(
             falls() ? plan_.threads - 1 - worker : worker,
             [&](std::int64_t task, std::int64_t& next) { run_task(worker, task, next); });
@@ -73,56 +75,56 @@ class tile_schedule {
   }
 
  private:
-  // One unit at work on one worker.
+  // One work item at work on one worker.
   struct job {
-    region box;           // groups, batch rows and channels of the unit; time of the tile
+    region box;           // groups, batch rows and channels of the work item; time of the tile
     std::int64_t worker;  // where this worker's scratch begins
     std::int64_t task;
-    std::int64_t unit;
-    std::int64_t open;  // index among the units at work, which keep carries and sums
+    std::int64_t item;
+    std::int64_t open;  // index among the work items at work, which keep carries and sums
     step_plan run;
     sum_view* sums = nullptr;  // of each output, if any is a sum
   };
 
   // May claim the task after it early, as `next`.
   void run_task(int worker, std::int64_t task, std::int64_t& next) {
-    job j{unit_box(plan_, unit_of(task)),
+    job j{item_box(plan_, item_of(task)),
           worker * layout_.worker,
           task,
-          unit_of(task),
-          plan_.units_whole ? worker : unit_of(task),
+          item_of(task),
+          plan_.items_whole ? worker : item_of(task),
           plan_};
     std::optional<sum_views> sums;
     if (any_sums_) j.sums = sums.emplace().data();
-    if (!plan_.units_whole)
-      run_tile(j, task / plan_.units, &next);
+    if (!plan_.items_whole)
+      run_tile(j, task / plan_.items, &next);
     else if (plan_.hands_on)
       run_tiles(j);
     else if (plan_.rows_together)
-      run_unit(j);
+      run_item(j);
     else
       run_rows(j);
     if (plan_.streaming) simd::stream_fence();
   }
 
-  // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
-  std::int64_t unit_of(std::int64_t task) const {
-    if (!plan_.units_whole) return task % plan_.units;
-    return falls() ? plan_.units - 1 - task : task;
+  // Tile-major order: the tile that a tile waits for was claimed `items` tasks before it.
+  std::int64_t item_of(std::int64_t task) const {
+    if (!plan_.items_whole) return task % plan_.items;
+    return falls() ? plan_.items - 1 - task : task;
   }
-  // Whole units have falling addresses where steps do, unless sums add up in the order of units:
-  // hardware prefetchers go on from one sequence to the next.
-  bool falls() const { return plan_.units_whole && plan_.lanes.reversed && !in_turns_; }
+  // Whole work items have falling addresses where steps do, unless sums add up in the order of work
+  // items: hardware prefetchers go on from one sequence to the next.
+  bool falls() const { return plan_.items_whole && plan_.lanes.reversed && !in_turns_; }
 
   // From one tile to another: the pass of one, which finds it in cache, prefetches the other.
   recurrence::lookahead from_to(std::int64_t task, std::int64_t other) const {
     const extents by =
-        difference(unit_box(plan_, unit_of(other)).begin, unit_box(plan_, unit_of(task)).begin);
-    return {by.batch, (other / plan_.units - task / plan_.units) * plan_.tile_steps, by.channel,
+        difference(item_box(plan_, item_of(other)).begin, item_box(plan_, item_of(task)).begin);
+    return {by.batch, (other / plan_.items - task / plan_.items) * plan_.tile_steps, by.channel,
             by.group};
   }
 
-  // The rows of a unit one after the other.
+  // The rows of a work item one after the other.
   void run_rows(job& j) {
     const region box = j.box;
     clear_sums(j, false);
@@ -130,14 +132,14 @@ class tile_schedule {
       for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
         j.box.begin.group = g, j.box.end.group = g + 1;
         j.box.begin.batch = b, j.box.end.batch = b + 1;
-        run_unit(j);
+        run_item(j);
       }
     j.box = box;
-    finish_sums(j, scope::unit);
+    finish_sums(j, scope::item);
   }
 
   // Time in order, from the first step to the last, for all rows of the box.
-  void run_unit(job& j) {
+  void run_item(job& j) {
     clear_sums(j, true);
     bind_sums(j);
     std::byte* const slots = memory_ + j.worker;
@@ -160,16 +162,16 @@ class tile_schedule {
     for_rows(
         j, [&](const tile_row& row, std::int64_t i) { kernels_.end(row, slots + i * row_bytes); });
     finish_sums(j, scope::row);
-    if (plan_.rows_together) finish_sums(j, scope::unit);
+    if (plan_.rows_together) finish_sums(j, scope::item);
   }
 
-  // All tiles of a unit.
+  // All tiles of a work item.
   void run_tiles(job& j) {
     ready_[j.open].store(0, std::memory_order_relaxed);
-    ready_[plan_.open_units() + j.open].store(0, std::memory_order_relaxed);
+    ready_[plan_.open_items() + j.open].store(0, std::memory_order_relaxed);
     for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) run_tile(j, tile, nullptr);
   }
-  // One tile of a unit: reduce, take the carry, hand it on, process. Where the carry is known,
+  // One tile of a work item: reduce, take the carry, hand it on, process. Where the carry is known,
   // reduce and process may be one; and where time is not split it is the processed state.
   void run_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
@@ -187,9 +189,9 @@ class tile_schedule {
     const slots_in_use in_use = slots_of(j);
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
-    // If threads share the tiles of a unit, its first tile is reduced first even though its carry
-    // is known: the next tiles then wait for the reduction, not for the pass.
-    const bool awaited = tile == 0 && next != nullptr && plan_.units < plan_.threads;
+    // If threads share the tiles of a work item, its first tile is reduced first even though its
+    // carry is known: the next tiles then wait for the reduction, not for the pass.
+    const bool awaited = tile == 0 && next != nullptr && plan_.items < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
     if (composes && !at_once)
@@ -232,16 +234,16 @@ class tile_schedule {
       hand_on();
     }
     finish_sums(j, scope::tile);
-    if (any_sums_) finish_unit_sums(j, tile);
+    if (any_sums_) finish_item_sums(j, tile);
   }
 
   // ---- sums over broadcast axes ---------------------------------------------------------------
 
-  enum class scope { tile, row, unit };
+  enum class scope { tile, row, item };
 
   static scope scope_of(const sum_plan& sum) {
     if (sum.time_kept) return scope::tile;
-    return sum.row_scope ? scope::row : scope::unit;
+    return sum.row_scope ? scope::row : scope::item;
   }
 
   // Calls f(how a sum is accumulated, which output it is).
@@ -254,8 +256,8 @@ class tile_schedule {
   std::byte* sums_of_worker(const job& j, int output) const {
     return memory_ + j.worker + layout_.sums[output];
   }
-  std::byte* sums_of_unit(const job& j, int output) const {
-    return memory_ + layout_.unit_sums[output] +
+  std::byte* sums_of_item(const job& j, int output) const {
+    return memory_ + layout_.item_sums[output] +
            j.open * plan_.sums[output].elements * plan_.sums[output].wide_bytes;
   }
   std::byte* totals(int output) const { return memory_ + layout_.totals[output]; }
@@ -263,11 +265,11 @@ class tile_schedule {
     std::fill_n(position, elements * sum.wide_bytes, std::byte{0});
   }
 
-  // Clears the accumulators whose scope begins: a unit's, or those within it.
-  void clear_sums(const job& j, bool within_unit) {
+  // Clears the accumulators whose scope begins: a work item's, or those within it.
+  void clear_sums(const job& j, bool within_item) {
     for_sums([&](const sum_plan& sum, int output) {
-      const bool inner = plan_.rows_together || scope_of(sum) != scope::unit;
-      if (inner == within_unit) clear(sums_of_worker(j, output), sum.elements, sum);
+      const bool inner = plan_.rows_together || scope_of(sum) != scope::item;
+      if (inner == within_item) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
   // Points the outputs at the accumulators of this worker, relative to the box.
@@ -278,41 +280,42 @@ class tile_schedule {
       if (sum.time_kept) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
-  // Hands on the sums whose scope ends here. Totals are added up in the order of units: a unit
-  // keeps its turn until it ends.
+  // Hands on the sums whose scope ends here. Totals are added up in the order of work items: a work
+  // item keeps its turn until it ends.
   void finish_sums(const job& j, scope ending) {
-    if (in_turns_ && ending == scope::unit) tasks_.await(turn_, j.unit, j.task);
+    if (in_turns_ && ending == scope::item) tasks_.await(turn_, j.item, j.task);
     for_sums([&](const sum_plan& sum, int output) {
       if (scope_of(sum) == ending) finish_sum(j, sum, output, sums_of_worker(j, output));
     });
-    if (in_turns_ && ending == scope::unit) turn_.store(j.unit + 1, std::memory_order_release);
+    if (in_turns_ && ending == scope::item) turn_.store(j.item + 1, std::memory_order_release);
   }
   void finish_sum(const job& j, const sum_plan& sum, int output, const std::byte* sums) {
     if (sum.complete) {
       kernels_.write_sums(recurrence_, output, sums, sum.strides, j.box);
       return;
     }
-    tasks_.await(turn_, j.unit, j.task);
+    tasks_.await(turn_, j.item, j.task);
     kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                            sum.total_strides);
   }
-  // The same where several workers may process the tiles of a unit: its sums add up in their order.
-  void finish_unit_sums(const job& j, std::int64_t tile) {
-    std::atomic<std::int64_t>& added = ready_[plan_.open_units() + j.open];
+  // The same where several workers may process the tiles of a work item: its sums add up in their
+  // order.
+  void finish_item_sums(const job& j, std::int64_t tile) {
+    std::atomic<std::int64_t>& added = ready_[plan_.open_items() + j.open];
     tasks_.await(added, tile, j.task);
     const bool is_last = tile + 1 == plan_.tiles;
-    if (in_turns_ && is_last) tasks_.await(turn_, j.unit, j.task);
+    if (in_turns_ && is_last) tasks_.await(turn_, j.item, j.task);
     const region own{{0, 0, 0, 0}, difference(j.box.end, j.box.begin)};
     for_sums([&](const sum_plan& sum, int output) {
       if (scope_of(sum) == scope::tile) return;
-      std::byte* const sums = sums_of_unit(j, output);
+      std::byte* const sums = sums_of_item(j, output);
       if (tile == 0) clear(sums, sum.elements, sum);
       kernels_.add_to_totals(recurrence_, output, sums_of_worker(j, output), sum.strides, own, sums,
                              sum.strides);
       if (is_last) finish_sum(j, sum, output, sums);
     });
     added.store(tile + 1, std::memory_order_release);
-    if (in_turns_ && is_last) turn_.store(j.unit + 1, std::memory_order_release);
+    if (in_turns_ && is_last) turn_.store(j.item + 1, std::memory_order_release);
   }
 
   // ---- places -----------------------------------------------------------------------------------
@@ -348,12 +351,12 @@ class tile_schedule {
   const tile_plan& plan_;
   const scratch_layout& layout_;
   std::byte* memory_;
-  std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known; then
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: tiles whose carry is known; then
                                                 // tiles whose sums have been added
   bool any_sums_ = false;
   bool in_turns_ = false;  // whether any sum goes into totals
   task_queue tasks_;
-  std::atomic<std::int64_t> turn_{0};  // the unit whose sums go into the totals next
+  std::atomic<std::int64_t> turn_{0};  // the work item whose sums go into the totals next
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

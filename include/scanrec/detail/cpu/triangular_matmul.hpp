@@ -99,7 +99,7 @@ struct triangular_scan : map_scan {
   };
 };
 
-/// The scan of one unit's sequences.
+/// The scan of one work item's sequences.
 template <class Columns, class R>
 class triangular_scan::on {
   using T = typename R::value;
@@ -294,7 +294,7 @@ requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, 
                 "another operator");
 }
 
-/// What the backend will do with a problem: lanes, units, threads, workspace.
+/// What the backend will do with a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const triangular_matmul& backend, const problem& p) {
   return detail::describe_materialised(detail::triangular_scan(backend, p), p, backend.threads);
 }
