@@ -7,7 +7,7 @@
 
 using gpu_view = scanrec::sequence_view<float>;
 
-// Views over device memory, a stream, and memory to work in: all of them the caller's.
+// The caller owns the arrays in device memory, the stream and the workspace.
 void on_gpu(scanrec::cuda::stream_t stream, const scanrec::cuda::workspace& memory,
             const gpu_view& gate, const gpu_view& input, const gpu_view& state,
             const gpu_view& state_grad, const gpu_view& gate_grad, const gpu_view& input_grad) {

@@ -32,10 +32,12 @@ int main(int argc, char** argv) {
   for (int run = 0; run < 5; ++run) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
+    // [split_time]
     scanrec::mpi::linear_scan(MPI_COMM_WORLD, scanrec::tiled{.threads = 1},
                               scanrec::sequence_view(&gate, shape, scanrec::strides{}),
                               scanrec::sequence_view(input.data(), shape),
                               scanrec::sequence_view(state.data(), shape));
+    // [/split_time]
     MPI_Barrier(MPI_COMM_WORLD);
     seconds = std::fmin(seconds, MPI_Wtime() - start);
   }

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links and paths lead
-somewhere, and that the site has a place for everything.
+"""Checks the documents: code blocks against compiled and run sources, links, paths and the site.
 
-Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
-text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, or of a header in
-examples, less its common indentation. Every snippet is shown. Every relative link of a Markdown
-file names a file that is there, and its heading. Paths in Markdown files and in comments name files of the repository.
-docs/site/index.md names every document, docs/site/reference.toml every header that documents
-something; examples begin with a sentence, and public names of the Python package have docstrings.
-With --write the blocks are rewritten from the snippets. Exit status 1 if anything is wrong.
+A code block that follows a line `<!-- snippet: name -->` in README.md or docs/*.md must be equal to
+the snippet of that name. A snippet is the text between the lines `// [name]` and `// [/name]` of
+docs/snippets.cpp, docs/snippets.cu or a C++ file in examples, or between `# [name]` and `# [/name]`
+of a program in python/examples, without its common indentation. Every ```cpp block must be a
+snippet; a ```python block may be one. Every snippet must be shown.
+
+Every relative link of a Markdown file must name an existing file and heading. Paths in Markdown
+files and in comments must name files of the repository. docs/site/index.md must list every document
+and docs/site/reference.toml every documented header. Examples must begin with a sentence, and
+public names of the Python package must have docstrings.
+
+With --write the blocks are rewritten from the snippets. The exit status is 1 if a check fails.
 """
 
 import argparse
@@ -19,9 +23,10 @@ import pathlib
 import re
 import sys
 import textwrap
+import typing
 
-BEGIN = re.compile(r"^\s*// \[([a-z0-9_]+)\]\s*$")
-END = re.compile(r"^\s*// \[/([a-z0-9_]+)\]\s*$")
+BEGIN = re.compile(r"^\s*(?://|#) \[([a-z0-9_]+)\]\s*$")
+END = re.compile(r"^\s*(?://|#) \[/([a-z0-9_]+)\]\s*$")
 MARKER = re.compile(r"^<!-- snippet: ([a-z0-9_]+) -->$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\S*)")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)")
@@ -40,6 +45,12 @@ ELSEWHERE = re.compile(
 COMMENT = re.compile(r"(?:^|\s)(?://+|#+)[!<]?\s(.*)")
 
 
+class Snippet(typing.NamedTuple):
+    language: str  # of the block that shows it: "cpp" or "python"
+    source: str  # path of its file in the repository
+    lines: list[str]
+
+
 class Problems:
     def __init__(self, root):
         self.root, self.count = root, 0
@@ -49,9 +60,17 @@ class Problems:
         print(f"{path.relative_to(self.root)}:{line}: {text}")
 
 
-def read_snippets(path, problems):
-    """Name -> text of every snippet, in the order of the file."""
-    snippets, name, first = {}, None, 0
+def snippet_files(root):
+    """The files that may contain snippets."""
+    yield from (root / "docs" / "snippets.cpp", root / "docs" / "snippets.cu")
+    yield from sorted((root / "examples").glob("*.[ch]pp"))
+    yield from sorted((root / "python" / "examples").glob("*.py"))
+
+
+def read_snippets(path, snippets, problems):
+    """Add the snippets of a file to `snippets`, by name."""
+    language = "python" if path.suffix == ".py" else "cpp"
+    source, name, first = path.relative_to(problems.root).as_posix(), None, 0
     lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         begin, end = BEGIN.match(line), END.match(line)
@@ -64,16 +83,16 @@ def read_snippets(path, problems):
         elif end and end[1] != name:
             problems.add(path, number, f"snippet '{end[1]}' ends where it has not begun")
         elif end:
-            snippets[name] = textwrap.dedent("\n".join(lines[first : number - 1])).rstrip()
+            text = textwrap.dedent("\n".join(lines[first : number - 1])).rstrip()
+            snippets[name] = Snippet(language, source, text.splitlines())
             name = None
     if name:
         problems.add(path, first, f"snippet '{name}' does not end")
-    return snippets
 
 
 def check_blocks(path, lines, snippets, used, problems, compare):
-    """The lines with every C++ block replaced by its snippet; with `compare`, reports what
-    differs."""
+    """Return the lines with every marked block replaced by its snippet. With `compare`, report the
+    differences."""
     result, number = [], 0
     while number < len(lines):
         line = lines[number]
@@ -81,8 +100,8 @@ def check_blocks(path, lines, snippets, used, problems, compare):
         result.append(line)
         number += 1
         marker = MARKER.match(line)
-        if marker and not (number < len(lines) and lines[number] == "```cpp"):
-            problems.add(path, number, f"no ```cpp line follows the marker of '{marker[1]}'")
+        if marker and not (number < len(lines) and lines[number] in ("```cpp", "```python")):
+            problems.add(path, number, f"no ```cpp or ```python follows the marker '{marker[1]}'")
         if not fence:
             continue
         start = number  # of the opening line, counted from 1
@@ -93,8 +112,13 @@ def check_blocks(path, lines, snippets, used, problems, compare):
         closed = number < len(lines)
         if not closed:
             problems.add(path, start, "a code block does not end")
-        if fence[3].lower() in CPP:
-            block = check_block(path, start, line, result, block, snippets, used, problems, compare)
+        marker = MARKER.match(result[-2]) if len(result) > 1 else None
+        if marker:
+            name = marker[1]
+            block = check_block(path, start, line, name, block, snippets, problems, compare)
+            used.add(name)
+        elif fence[3].lower() in CPP:
+            problems.add(path, start, "no line <!-- snippet: name --> precedes this C++ block")
         result += block
         if closed:
             result.append(lines[number])
@@ -102,18 +126,15 @@ def check_blocks(path, lines, snippets, used, problems, compare):
     return result
 
 
-def check_block(path, start, opening, before, block, snippets, used, problems, compare):
-    """The block as it should be."""
-    marker = MARKER.match(before[-2]) if len(before) > 1 else None
-    if opening != "```cpp" or not marker:
-        problems.add(path, start, "a C++ block must be ```cpp, right after <!-- snippet: name -->")
-        return block
-    name = marker[1]
+def check_block(path, start, opening, name, block, snippets, problems, compare):
+    """Return the lines that the block should have."""
     if name not in snippets:
-        problems.add(path, start - 1, f"docs/snippets.cpp has no snippet '{name}'")
+        problems.add(path, start - 1, f"there is no snippet '{name}'")
         return block
-    used.add(name)
-    wanted = snippets[name].splitlines()
+    language, source, wanted = snippets[name]
+    if opening != f"```{language}":
+        problems.add(path, start, f"snippet '{name}' of {source} must be in a ```{language} block")
+        return block
     if compare and block != wanted:
         at = next(
             (i for i, (x, y) in enumerate(zip(block, wanted)) if x != y),
@@ -122,8 +143,7 @@ def check_block(path, start, opening, before, block, snippets, used, problems, c
         problems.add(
             path,
             start + 1 + at,
-            f"differs from snippet '{name}' of docs/snippets.cpp "
-            "(tests/docs_check.py --write copies it)",
+            f"differs from snippet '{name}' of {source} (tests/docs_check.py --write copies it)",
         )
     return wanted
 
@@ -245,11 +265,9 @@ def main():
     arguments = parser.parse_args()
     root = arguments.root.resolve()
     problems = Problems(root)
-    snippets_file = root / "docs" / "snippets.cpp"
-    snippets = read_snippets(snippets_file, problems)
-    snippets |= read_snippets(snippets_file.with_suffix(".cu"), problems)
-    for header in sorted((root / "examples").glob("*.hpp")):
-        snippets |= read_snippets(header, problems)
+    snippets = {}
+    for path in snippet_files(root):
+        read_snippets(path, snippets, problems)
     write = arguments.write and problems.count == 0
     used, shown = set(), [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     for path in shown:
@@ -259,9 +277,9 @@ def main():
         if write and new != text:
             path.write_text(new, encoding="utf-8")
             print(f"rewrote {path.relative_to(root)}")
-    for name in snippets:
+    for name, snippet in snippets.items():
         if name not in used:
-            problems.add(snippets_file, 1, f"no document shows snippet '{name}'")
+            problems.add(root / snippet.source, 1, f"no document shows snippet '{name}'")
     files = list(visible(root))
     known = parts_of_paths(path.relative_to(root) for path in files)
     for path in files:

@@ -157,13 +157,13 @@ class Site:
 
 
 def landing():
-    """index.md with the snippets that it names: of docs/snippets.cpp, and of the README's
-    Python."""
+    """Return index.md with its @names@ replaced by the C++ snippets of the README and of
+    which_call.md, and by the parts of the README's first Python block."""
     text = (ROOT / "docs" / "site" / "index.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = {
-        m[1]: m[2] for m in re.finditer(r"<!-- snippet: (\w+) -->\n```cpp\n(.*?)```", readme, re.S)
-    }
+    which_call = (ROOT / "docs" / "which_call.md").read_text(encoding="utf-8")
+    snippet = re.compile(r"<!-- snippet: (\w+) -->\n```cpp\n(.*?)```", re.S)
+    blocks = {m[1]: m[2] for m in snippet.finditer(readme + which_call)}
     python = re.search(r"```python\n(.*?)```", readme, re.S)[1].strip().split("\n\n")
     blocks |= dict(zip(("numpy", "jax", "torch"), python))
     return re.sub(r"^@(\w+)@$", lambda m: blocks[m[1]].strip(), text, flags=re.M)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples run, the text models in short."""
+"""Tests that run the examples, some of them for fewer iterations than by default."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +12,28 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+DOCS = EXAMPLES.parents[1] / "docs"
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?")
 
 
-def run(name, *arguments):
+def run(name, *arguments, env=None):
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+def assert_shown(output, page, name, tolerance):
+    """The output is the text that the page shows after `<!-- output: name -->`. Numbers may differ
+    by the tolerance, relative or absolute, and rounding errors (1e-06) by a factor of 10."""
+    blocks = re.findall(rf"<!-- output: {name} -->\n```text\n(.*?)```", page.read_text(), re.S)
+    shown = "".join(blocks)
+    assert NUMBER.sub("#", output) == NUMBER.sub("#", shown)
+    for number, expected in zip(NUMBER.findall(output), NUMBER.findall(shown)):
+        if "e" in expected:
+            assert float(number) <= 10 * float(expected)
+        else:
+            assert float(number) == pytest.approx(float(expected), rel=tolerance, abs=tolerance)
 
 
 def test_advantages():
@@ -24,14 +41,13 @@ def test_advantages():
 
 
 def test_learned_filter():
-    """Which predicts better than the last two years do."""
+    """The resonators predict better than a linear function of the last two years."""
     pytest.importorskip("jax", reason="JAX is not installed")
     pytest.importorskip("scipy", reason="SciPy is not installed")
-    off = [
-        float(line.split(" sunspots")[0].split()[-1])
-        for line in run("learned_filter.py").splitlines()[:3]
-    ]
+    lines = run("learned_filter.py").splitlines(keepends=True)[:3]
+    off = [float(line.split(" sunspots")[0].split()[-1]) for line in lines]
     assert off[2] < off[1] < off[0]
+    assert_shown("".join(lines), DOCS / "tutorial_filter_bank.md", "learned_filter.py", 0.05)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +63,7 @@ def test_text_model(tmp_path, name, packages):
 
 
 def test_mamba_text(tmp_path):
-    """Two models learn in turn, and one writes."""
+    """Two models are trained one after the other, and one of them writes text."""
     for package in ("torch", "tqdm", "matplotlib"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--chunks", "4", "--batch", "16", "--steps", "64", "--channels", "16", "--write", "20"]
@@ -57,7 +73,7 @@ def test_mamba_text(tmp_path):
 
 
 def test_mamba_text_steps(monkeypatch):
-    """Single steps from a state give what whole chunks do."""
+    """Chunks and single steps from a state give the output of the whole text."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("tqdm", reason="tqdm is not installed")
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -80,11 +96,11 @@ def test_mamba_text_steps(monkeypatch):
     "program, packages, layers",
     [
         ("", ["torch"], ["LSTM", "QRNN", "MinGRU", "LRU", "S5", "RGLRU", "Mamba"]),
-        ("_jax", ["jax", "optax"], ["LSTM", "LRU", "Mamba"]),  # which take seconds each to compile
+        ("_jax", ["jax", "optax"], ["LSTM", "LRU", "Mamba"]),  # each takes seconds to compile
     ],
 )
 def test_sequential_digits(program, packages, layers):
-    """Layers are trained, and then asked for what was held out."""
+    """Every layer is trained and prints its accuracy on the held-out images."""
     for package in (*packages, "tqdm"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--epochs", "1", "--channels", "8", "--blocks", "2", "--batch", "479"]
@@ -95,7 +111,7 @@ def test_sequential_digits(program, packages, layers):
 
 
 def test_split_lru():
-    """Whose losses do not depend on how many processes there are."""
+    """The losses do not depend on the number of processes."""
     for package in ("jax", "optax"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--processes", "2", "--steps", "4096", "--states", "4", "--iterations", "3"]
@@ -103,9 +119,25 @@ def test_split_lru():
 
 
 def test_equinox_layer():
-    """Which says what it heard two steps ago."""
+    """The error of repeating the input of two steps ago at least halves."""
     for package in ("jax", "equinox", "optax"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     said = run("equinox_layer.py", "--iterations", "400")
     first, last = (float(line.split()[-1]) for line in said.splitlines())
     assert last < 0.5 * first
+
+
+@pytest.mark.parametrize(
+    "page, name, packages, tolerance",
+    [
+        ("jax", "adding_jax.py", ("jax", "optax"), 0.05),
+        ("torch", "adding_torch.py", ("torch",), 0.05),
+        ("porting", "port_associative_scan.py", ("jax",), 0.2),
+        ("filter_bank", "filter_bank.py", ("jax", "optax"), 0.01),
+    ],
+)
+def test_tutorials_show_the_output_of_their_programs(page, name, packages, tolerance):
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    output = run(name, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    assert_shown(output, DOCS / f"tutorial_{page}.md", name, tolerance)
