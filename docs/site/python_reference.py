@@ -309,7 +309,7 @@ def write(root, out, documents):
         (others if module.name.startswith("scanrec.compat.") else own).append((module, names))
     about = (
         "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
-        "differentiates, batches and compiles: :doc:`/docs/python`."
+        "differentiates, batches and compiles: :doc:`/docs/python_derivatives`."
     )
     contents = [module.name for module, _ in own]
     if others:

@@ -76,9 +76,9 @@ def linear_scan(
     Notes
     -----
     Supported: forward and reverse mode of any order, ``vmap``, ``jit`` and ``checkpoint``.
-    ``docs/python.md`` has a table. Gradients of complex arrays are not conjugated, as JAX defines
-    them. If a loss uses only the states or only the final state, no gradient of the other is read
-    or written.
+    ``docs/python_derivatives.md`` has a table. Gradients of complex arrays are not conjugated, as
+    JAX defines them. If a loss uses only the states or only the final state, no gradient of the
+    other is read or written.
     """
     call = "linear_scan"
     reverse = arguments.flag(call, "reverse", reverse)
