@@ -29,21 +29,21 @@ LINEAR = native("element_calls", "axes", "thread_pool", "xla")
 GATED = native("gated_calls")
 SELECTIVE = native("selective_calls", "axes", "thread_pool")
 CONV1D = native("conv1d_calls", "axes", "thread_pool")
-PYTHON = ("docs/python.md",)
+PYTHON = ("docs/python_linear_scan.md",)
 #: For each figure: the sources where the search for includes and imports begins, and the documents
 #: beside bench/results/README.md that quote it. A file has the name of its figure, or this with a
 #: dash and a machine.
 FIGURES = {
-    "linear_scan": (("bench/linear_scan.cpp", "bench/main.cpp"), ("README.md",)),
-    "gated_scan": (("bench/gated_scan.cpp", "bench/main.cpp"), ("README.md", "docs/qrnn.md")),
+    "linear_scan": (
+        ("bench/linear_scan.cpp", "bench/main.cpp"),
+        ("README.md", "docs/questions.md"),
+    ),
+    "gated_scan": (("bench/gated_scan.cpp", "bench/main.cpp"), ("docs/qrnn.md",)),
     "selective_scan": (("bench/selective_scan.cpp", "bench/main.cpp"), ("docs/selective_scan.md",)),
     "causal_conv1d": (("bench/causal_conv1d.cpp", "bench/main.cpp"), ("docs/causal_conv1d.md",)),
     "s5": (("bench/s5.cpp", "bench/main.cpp"), ("docs/s5.md",)),
     "text_model": (("bench/text_model.cpp", "bench/main.cpp"), ()),
-    "scan_variants": (
-        ("bench/scan_variants.cpp", "bench/variants.cpp"),
-        ("README.md", "docs/scan.md"),
-    ),
+    "scan_variants": (("bench/scan_variants.cpp", "bench/variants.cpp"), ("docs/scan.md",)),
     "distributed": (
         ("bench/distributed/phases.cpp", "bench/distributed/fold.cpp", "bench/distributed/run.sh"),
         ("docs/distributed.md",),
@@ -56,23 +56,26 @@ FIGURES = {
                 *("variants.cu", "peers.cu", "peers.py"),
             )
         ),
-        ("docs/cuda.md",),
+        ("README.md", "docs/cuda.md"),
     ),
     "python/throughput": (
         ("bench/python/throughput.py", *LINEAR, *GATED),
-        ("README.md", *PYTHON),
+        ("README.md", *PYTHON, "docs/python_gated_scan.md"),
     ),
     "python/call_overhead": (
         ("bench/python/call_overhead.py", *LINEAR, "python/native/library.cpp"),
         PYTHON,
     ),
-    "python/compile_time": (("bench/python/compile_time.py",), PYTHON),
+    "python/compile_time": (
+        ("bench/python/compile_time.py",),
+        (*PYTHON, "docs/python_gated_scan.md"),
+    ),
     "python/peak_memory": (("bench/python/peak_memory.py", *LINEAR), PYTHON),
     "python/log_step_qrnn": (("bench/python/log_step_qrnn.py", *LINEAR), PYTHON),
     "python/gate_jacobian": (("bench/python/gate_jacobian.py", *LINEAR), PYTHON),
     "python/selective_scan": (
         ("bench/python/selective_scan.py", *SELECTIVE),
-        ("docs/selective_scan.md",),
+        ("README.md", "docs/selective_scan.md"),
     ),
     "python/causal_conv1d": (
         ("bench/python/causal_conv1d.py", *CONV1D),
@@ -80,7 +83,7 @@ FIGURES = {
     ),
     "python/transformers_mamba": (
         ("bench/python/transformers_mamba.py", *SELECTIVE, *CONV1D),
-        ("docs/selective_scan.md", "docs/causal_conv1d.md"),
+        ("docs/selective_scan.md", "docs/causal_conv1d.md", "docs/questions.md"),
     ),
 }
 #: Draws what a benchmark has measured, which imports it.

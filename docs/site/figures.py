@@ -44,7 +44,7 @@ RECORDS = {
     "python/throughput": (
         "JAX, PyTorch and NumPy",
         "Milliseconds for the states, and with the gradients of gate and "
-        "input; [docs/python.md](/docs/python.md#speed) has the shapes.",
+        "input; [Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes.",
         (),
     ),
     "python/call_overhead": (

@@ -28,7 +28,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Memory   selective_scan_workspace_bytes(): none.
 /// Stream   queues one kernel; waits for nothing.
 /// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
-/// Error    docs/cuda.md.
+/// Error    docs/cuda.md, "Selective scans".
 /// Cost     u, delta and z read, out written once; b and c once per block of 4 to 32 channels,
 ///          mostly from L2.
 template <class V>
@@ -45,7 +45,7 @@ void selective_scan(
 /// Bits     as above; with checkpoints that were kept or are made again. Sums over channels, time
 ///          and sequences are taken in a fixed order, the longest in the wide type.
 /// Memory   selective_scan_vjp_workspace_bytes(): sums of gradients on their way, states between
-///          two checkpoints, and checkpoints where the call brings none (docs/cuda.md).
+///          two checkpoints, and checkpoints where the call brings none (docs/cuda_kernels.md).
 /// Stream   queues up to eight kernels; waits for nothing.
 /// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
 template <class V>

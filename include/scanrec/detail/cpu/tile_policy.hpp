@@ -9,7 +9,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The numbers behind the defaults; docs/tuning.md has the measurements that set them.
+/// The numbers behind the defaults; bench/notes.md has the measurements that set them.
 struct tile_policy {
   /// Bytes read per tile when time is split: what reduce reads, process finds in L2.
   static constexpr std::int64_t tile_bytes = 256 * 1024;
