@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs the headers, the CMake package and the pkg-config file, all relocatable and without an
-# architecture in their paths.
+# Installs the headers, the CMake package and the pkg-config file. All of them are relocatable, and their
+# paths contain no architecture.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -33,7 +33,7 @@ install(FILES ${PROJECT_BINARY_DIR}/scanrecConfig.cmake
               ${PROJECT_SOURCE_DIR}/cmake/scanrecXsimd.cmake
         DESTINATION ${scanrec_package_dir})
 
-# An absolute CMAKE_INSTALL_INCLUDEDIR stays absolute; a relative one hangs on the file's own place.
+# An absolute CMAKE_INSTALL_INCLUDEDIR stays absolute; a relative one is relative to the pkg-config file.
 file(RELATIVE_PATH scanrec_pc_prefix /prefix/${scanrec_pkgconfig_dir} /prefix)
 string(REGEX REPLACE "/$" "" scanrec_pc_prefix "${scanrec_pc_prefix}")
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "/@" NORMALIZE

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# scanrec::compiled: the kernels of linear_scan and its derivatives for the everyday types, compiled once
-# for all units of a project that link it instead of scanrec::scanrec. It is built in that project, with
-# its flags, when something links it: kernels of another instruction set have other names, and a unit that
-# is given flags of its own (-march, -fopenmp) does not find them.
+# scanrec::compiled: the kernels of linear_scan and its derivatives for common element types, compiled
+# once for all translation units of a project that link it instead of scanrec::scanrec. The project builds
+# it with its own flags, and only if a target links it. Kernels of different instruction sets have
+# different names, so a translation unit with its own -march or -fopenmp does not find these kernels.
 set(SCANREC_COMPILED_TYPES float double complex_float complex_double bfloat16
-    CACHE STRING "Element types that scanrec::compiled has kernels of")
+    CACHE STRING "Element types for which scanrec::compiled has kernels")
 set(scanrec_type_float float)
 set(scanrec_type_double double)
 set(scanrec_type_complex_float std::complex<float>)
@@ -16,8 +16,8 @@ add_library(scanrec::compiled ALIAS scanrec_compiled)
 target_link_libraries(scanrec_compiled PUBLIC scanrec::scanrec)
 foreach(scanrec_name IN LISTS SCANREC_COMPILED_TYPES)
   if(NOT DEFINED scanrec_type_${scanrec_name})
-    message(FATAL_ERROR "SCANREC_COMPILED_TYPES: ${scanrec_name} is none of float, double, complex_float, "
-                        "complex_double, bfloat16")
+    message(FATAL_ERROR "SCANREC_COMPILED_TYPES: expected a list of float, double, complex_float, "
+                        "complex_double and bfloat16, got ${scanrec_name}")
   endif()
   set(scanrec_unit ${CMAKE_CURRENT_BINARY_DIR}/scanrec_compiled/${scanrec_name}.cpp)
   file(CONFIGURE OUTPUT ${scanrec_unit} CONTENT

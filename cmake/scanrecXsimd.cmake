@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Repairs the imported target xsimd of Debian 12, which links xtl, a header-only library that its
-# package neither needs nor brings: the linker would look for a file libxtl.
+# Corrects the imported target xsimd of Debian 12. It links xtl, a header-only library that the Debian
+# package neither needs nor installs, so the linker would look for a file libxtl.
 get_target_property(_scanrec_xsimd_links xsimd INTERFACE_LINK_LIBRARIES)
 if("xtl" IN_LIST _scanrec_xsimd_links)
   find_package(xtl QUIET CONFIG)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Conan 2: the headers and the CMake package of this checkout. `conan create packaging/conan`
+"""Conan 2 recipe of the headers and the CMake package: `conan create packaging/conan`
 
-The package's own CMake configuration is what projects find, so its components are those of an
-installed scanrec: `compiled`, `mpi`, and `cuda` in projects that enable CUDA. `eigen` takes the
-option with_eigen, which brings Eigen.
+Projects find the CMake configuration that scanrec itself installs, so they have the same
+components: `compiled`, `mpi`, and `cuda` in projects that enable CUDA. The component `eigen` needs
+the option with_eigen, which requires Eigen.
 """
 
 import re
@@ -75,7 +75,7 @@ class Scanrec(ConanFile):
     def package(self):
         CMake(self).install()
 
-    # Headers alone: one package for every compiler and option, which names what is required.
+    # There are only headers, so one package serves every compiler and option.
     def package_id(self):
         self.info.clear()
 

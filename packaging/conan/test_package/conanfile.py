@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A project that finds scanrec by CMake, built and run by `conan create`."""
+"""A project that finds scanrec through CMake; `conan create` builds and runs it."""
 
 import os
 

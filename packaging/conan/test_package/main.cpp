@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The consumer of the package: a scan and its gradient, whose last numbers must be right.
+// A consumer of the package: checks the last values of a scan and of its gradient.
 #include <cstdio>
 #include <vector>
 
@@ -9,7 +9,8 @@
 #endif
 
 int main() {
-  // Halves and ones: state[t] = 2 - 2^-t, and so is the gradient of their sum from the end; exact.
+  // With gates of 1/2 and inputs of 1, state[t] = 2 - 2^-t exactly. The gradient of the sum of the
+  // states has the same values in reverse order.
   const scanrec::extents shape{.time = 16};
   std::vector<float> gate(16, 0.5f), one(16, 1.0f), state(16), grad(16);
   using view = scanrec::sequence_view<float>;

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# An overlay port of the checkout that it lies in: vcpkg install scanrec --overlay-ports=packaging/vcpkg.
-# One in a registry has vcpkg_from_git or vcpkg_from_github in place of the next line.
+# An overlay port that installs the checkout around it: vcpkg install scanrec --overlay-ports=packaging/vcpkg.
+# A port in a registry would call vcpkg_from_git or vcpkg_from_github instead of the next line.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
-set(VCPKG_BUILD_TYPE release)  # headers alone
+set(VCPKG_BUILD_TYPE release)  # there are only headers
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS
     -DSCANREC_BUILD_TESTS=OFF
     -DSCANREC_BUILD_BENCH=OFF
     -DSCANREC_BUILD_EXAMPLES=OFF
-    -DSCANREC_CUDA=OFF  # of the project that uses it, whose compiler it is
+    -DSCANREC_CUDA=OFF  # the consuming project enables CUDA with its own compiler
     -DSCANREC_MPI=OFF
 )
 vcpkg_cmake_install()
