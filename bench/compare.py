@@ -25,7 +25,7 @@ SAMPLE = 0.02  # seconds that one sample takes, at least
 COMPARED = 1 << 28  # bytes of each buffer whose bits are compared, at most
 KEPT = 1 << 31  # bytes that stay allocated from row to row, at most
 
-lender_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+provider_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -53,7 +53,7 @@ class Module:
         signatures = {
             "compare_rows": (ctypes.c_int64,),
             "compare_name": (ctypes.c_char_p, ctypes.c_int64),
-            "compare_run": (None, ctypes.c_int64, lender_type, measured_type),
+            "compare_run": (None, ctypes.c_int64, provider_type, measured_type),
             "compare_seconds": (ctypes.c_double, ctypes.c_void_p, ctypes.c_int64),
             "compare_buffer": (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t),
             "compare_release": (None,),
@@ -64,7 +64,7 @@ class Module:
         rows = range(self.library.compare_rows())
         self.rows = {self.library.compare_name(i).decode(): i for i in rows}
 
-    def run(self, row, lender, body):
+    def run(self, row, provider, body):
         """Calls body(seconds of so many calls of the row's kernel)."""
         failed = []
 
@@ -74,7 +74,7 @@ class Module:
             except BaseException as error:  # not through the frames of C++
                 failed.append(error)
 
-        self.library.compare_run(self.rows[row], lender, measured_type(measured))
+        self.library.compare_run(self.rows[row], provider, measured_type(measured))
         if failed:
             raise failed[0]
 
@@ -84,22 +84,24 @@ class Buffers:
 
     def __init__(self, module):
         self.library = module.library
-        self.lent = {}  # role: (address, bytes)
-        self.lend = lender_type(self.get)
+        self.provided = {}  # role: (address, bytes)
+        self.provide = provider_type(self.get)
 
     def get(self, role, size):
         address = self.library.compare_buffer(role, size)
-        self.lent[role] = (address, max(size, self.lent.get(role, (0, 0))[1]))
+        self.provided[role] = (address, max(size, self.provided.get(role, (0, 0))[1]))
         return address
 
     def bits(self):
-        return {role: ctypes.string_at(at, min(n, COMPARED)) for role, (at, n) in self.lent.items()}
+        return {
+            role: ctypes.string_at(at, min(n, COMPARED)) for role, (at, n) in self.provided.items()
+        }
 
     def release(self):
         """Gives back what is too large to keep for the next row."""
-        if sum(n for _, n in self.lent.values()) > KEPT:
+        if sum(n for _, n in self.provided.values()) > KEPT:
             self.library.compare_release()
-        self.lent.clear()
+        self.provided.clear()
 
 
 def measure(name, layouts, buffers, rounds):
@@ -128,11 +130,11 @@ def measure(name, layouts, buffers, rounds):
                 row.ratios.append(min(times[of_base]) / min(times[of_head]))
                 took.append(min(times[of_head]) / calls)
 
-        head.run(name, buffers.lend, with_head)
+        head.run(name, buffers.provide, with_head)
 
     for round_index, (base, head) in enumerate(layouts):  # noqa: B007 (with_base runs head)
         mine = range(round_index, rounds, len(layouts))
-        base.run(name, buffers.lend, with_base)
+        base.run(name, buffers.provide, with_base)
     buffers.release()
     row.seconds = statistics.median(took)
     return row

@@ -16,7 +16,7 @@ const std::vector<bench::row>& all_rows() {
   return rows;
 }
 
-bench::arena lent;
+bench::arena provided;
 
 /// Hands on what a row measures, and measures nothing itself.
 class handing_on : public bench::runner {
@@ -43,12 +43,12 @@ extern "C" {
 [[gnu::visibility("default")]] const char* compare_name(std::int64_t row) {
   return all_rows()[static_cast<std::size_t>(row)].name.c_str();
 }
-/// Lays out the arrays of a row, in buffers that are lent by role and size, and calls `measured`
-/// with its kernel, which is there until that returns.
+/// Lays out the arrays of a row, in buffers that are provided by role and size, and calls
+/// `measured` with its kernel, which is there until that returns.
 [[gnu::visibility("default")]] void compare_run(std::int64_t row,
-                                                void* (*lender)(int role, std::size_t bytes),
+                                                void* (*provider)(int role, std::size_t bytes),
                                                 void (*measured)(const void* kernel)) {
-  bench::buffers.lender = lender;
+  bench::buffers.provider = provider;
   handing_on by(measured);
   all_rows()[static_cast<std::size_t>(row)].run(by);
 }
@@ -61,10 +61,10 @@ extern "C" {
 }
 /// The buffer of a role, for the lender: of at least so many bytes; and the end of all buffers.
 [[gnu::visibility("default")]] void* compare_buffer(int role, std::size_t bytes) {
-  return lent.get(role, bytes);
+  return provided.get(role, bytes);
 }
 [[gnu::visibility("default")]] void compare_release() {
-  for (auto& buffer : lent.roles) buffer.reset();
+  for (auto& buffer : provided.roles) buffer.reset();
 }
 
 }  // extern "C"

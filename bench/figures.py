@@ -125,8 +125,8 @@ def imported(root, path, text):
         for folder in folders:
             # A module, and the packages that it is in, whose __init__ is run first.
             for i in range(len(parts) + 1):
-                folder = folder.joinpath(*parts[:i])
-                for file in (folder / "__init__.py", folder.with_suffix(".py")):
+                package = folder.joinpath(*parts[:i])
+                for file in (package / "__init__.py", package.with_suffix(".py")):
                     if file.is_file() and (i or level):
                         yield file.resolve()
 

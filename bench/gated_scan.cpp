@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN fo-pooling from a packed buffer against the streaming twin: forward and vjp under each
+// QRNN fo-pooling from a packed buffer against the copy baseline: forward and vjp under each
 // memory policy, and the same with gates copied out of the buffer and gradients copied back. Linear
 // scans of logarithms, and the same with their exponentials written to arrays.
 //

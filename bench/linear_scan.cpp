@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan and its vjp against the streaming twin, interleaved with it call by call.
+// linear_scan and its vjp against the copy baseline, interleaved with it call by call.
 //
-// Counters: GB/s of ideal traffic (every array once), the twin's and memcpy's, and
-// fraction_of_twin = median twin time / median kernel time.
+// Counters: GB/s of ideal traffic (every array once), the copy baseline's and memcpy's, and
+// fraction_of_baseline = median baseline time / median kernel time.
 #include <algorithm>
 #include <complex>
 #include <functional>
@@ -144,7 +144,7 @@ void run(runner& by, const workload& w) {
   for (int i = 0; i < moved.reads; ++i) in[i] = reinterpret_cast<const float*>(arrays[i]);
   for (int i = 0; i < moved.writes; ++i) out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
   measure(by, kernel, moved, in, out, n, sizeof(T), w.shape.time, w.threads);
-  by.label("twin " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
+  by.label("baseline " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
 }
 
 using table = std::vector<row>;

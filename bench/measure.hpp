@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "streaming_twin.hpp"
+#include "copy_baseline.hpp"
 
 namespace bench {
 
@@ -56,9 +56,9 @@ std::vector<row> rows(bool quick);
 /// One buffer per role, grown as needed and shared by all workloads.
 struct arena {
   std::array<std::unique_ptr<buffer>, 10> roles;
-  void* (*lender)(int role, std::size_t bytes) = nullptr;  // takes the place of `roles`
+  void* (*provider)(int role, std::size_t bytes) = nullptr;  // takes the place of `roles`
   void* get(int role, std::size_t bytes) {
-    if (lender) return lender(role, bytes);
+    if (provider) return provider(role, bytes);
     auto& slot = roles[role];
     if (!slot || slot->bytes() < bytes) {
       slot.reset();
@@ -87,25 +87,25 @@ void fill(T* p, std::int64_t n, bool gate) {
     std::copy(p, p + std::min(period, n - i), p + i);
 }
 
-/// Has `kernel`, which moves arrays of `elements` elements each, timed between its twin over the
-/// given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_twin =
-/// median twin time / median time of the kernel, ns/element, steps.
+/// Has `kernel`, which moves arrays of `elements` elements each, timed between its baseline over
+/// the given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_baseline
+/// = median baseline time / median time of the kernel, ns/element, steps.
 inline void measure(runner& by, const std::function<void()>& kernel, traffic moved,
                     const read_arrays& in, const written_arrays& out, std::int64_t elements,
                     std::int64_t element_bytes, std::int64_t steps, int threads = 0) {
   if (threads <= 0) threads = default_threads();
   const std::int64_t bytes = elements * element_bytes;
-  const auto twin = [&](bool stream) { run_twin(moved, in, out, bytes, stream, threads); };
+  const auto baseline = [&](bool stream) { run_baseline(moved, in, out, bytes, stream, threads); };
   const std::vector<double> seconds =
-      by.medians({kernel, [&] { twin(false); }, [&] { twin(true); },
+      by.medians({kernel, [&] { baseline(false); }, [&] { baseline(true); },
                   [&] { run_memcpy(in[0], buffers.get(9, bytes), bytes, threads); }});
-  const double own = seconds[0], twin_time = std::min(seconds[1], seconds[2]);
+  const double own = seconds[0], baseline_time = std::min(seconds[1], seconds[2]);
   const double gigabytes =
       static_cast<double>(moved.reads + moved.writes) * static_cast<double>(bytes) * 1e-9;
   by.counter("GB/s", gigabytes / own);
-  by.counter("twin_GB/s", gigabytes / twin_time);
+  by.counter("baseline_GB/s", gigabytes / baseline_time);
   by.counter("memcpy_GB/s", 2e-9 * static_cast<double>(bytes) / seconds[3]);
-  by.counter("fraction_of_twin", twin_time / own);
+  by.counter("fraction_of_baseline", baseline_time / own);
   by.counter("steps", static_cast<double>(steps));
   by.counter("ns/element", own * 1e9 / static_cast<double>(elements));
 }

@@ -40,13 +40,13 @@ VARIANT_COLOURS = {
     "std_inclusive_scan": "#8e5ea2",
     "tbb_parallel_scan": "#c17f9b",
 }
-COUNTERS = ("GB/s", "twin_GB/s", "memcpy_GB/s", "fraction_of_twin")
+COUNTERS = ("GB/s", "baseline_GB/s", "memcpy_GB/s", "fraction_of_baseline")
 
 
 def read_rows(path):
     """The context, and one row per workload and call."""
     context, rows = read(path)
-    rows = [row for row in rows if "fraction_of_twin" in row]
+    rows = [row for row in rows if "fraction_of_baseline" in row]
     for row in rows:
         parts = row["name"].split("/")
         row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
@@ -60,13 +60,13 @@ def read_rows(path):
 
 def print_table(rows):
     rows = [{**r, "call": f"{r['variant']} {r['call']}"} if r["variant"] else r for r in rows]
-    heads = ["workload", "call", "GB/s", "twin GB/s", "memcpy GB/s", "fraction of twin"]
+    heads = ["workload", "call", "GB/s", "baseline GB/s", "memcpy GB/s", "fraction of baseline"]
     lines = [
         [
             r["workload"],
             r["call"],
             *(f"{r[c]:.1f}" for c in COUNTERS[:3]),
-            f"{r['fraction_of_twin']:.2f}",
+            f"{r['fraction_of_baseline']:.2f}",
         ]
         for r in rows
     ]
@@ -114,7 +114,7 @@ def draw_fractions(rows, context, subject, path):
     )
     drawn = axes.barh(
         positions,
-        [r["fraction_of_twin"] for r in table],
+        [r["fraction_of_baseline"] for r in table],
         height=0.86,
         color=[COLOURS.get(r["call"], GREY) for r in table],
     )
@@ -124,10 +124,10 @@ def draw_fractions(rows, context, subject, path):
         [sum(at) / len(at) for at in ticks.values()], [name.replace("_", " ") for name in ticks]
     )
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.1 * max(1.0, *(r["fraction_of_twin"] for r in table)))
+    axes.set_xlim(0, 1.1 * max(1.0, *(r["fraction_of_baseline"] for r in table)))
     axes.set_ylim(at - 0.8, 0.8)
     axes.set_xlabel(
-        "fraction of the streaming twin's speed (1: as fast as reading and writing the same arrays)"
+        "fraction of the copy baseline's speed (1: as fast as reading and writing the same arrays)"
     )
     calls = list(dict.fromkeys(r["call"] for r in table))
     axes.legend(
@@ -142,7 +142,7 @@ def draw_fractions(rows, context, subject, path):
         handlelength=1.2,
         columnspacing=1.4,
     )
-    axes.set_title(f"{subject} against its streaming twin", loc="left", fontweight="bold", pad=26)
+    axes.set_title(f"{subject} against its copy baseline", loc="left", fontweight="bold", pad=26)
     finish(figure, axes, context, path)
 
 
@@ -201,7 +201,7 @@ def draw_variant_fractions(rows, context, path):
             bars = [
                 (
                     CALLS.index(r["call"]) + (i - (len(variants) - 1) / 2) * width,
-                    r["fraction_of_twin"],
+                    r["fraction_of_baseline"],
                 )
                 for r in table
                 if r["workload"] == workload and r["variant"] == variant
@@ -216,8 +216,8 @@ def draw_variant_fractions(rows, context, path):
         panel.axhline(1.0, color=INK, lw=0.8)
         panel.set_yscale("log")
         panel.set_ylim(
-            0.7 * min(r["fraction_of_twin"] for r in table),
-            1.6 * max(1.0, *(r["fraction_of_twin"] for r in table)),
+            0.7 * min(r["fraction_of_baseline"] for r in table),
+            1.6 * max(1.0, *(r["fraction_of_baseline"] for r in table)),
         )
         panel.set_xticks(range(len(CALLS)), CALLS)
         panel.tick_params(axis="x", length=0)
@@ -231,7 +231,7 @@ def draw_variant_fractions(rows, context, path):
         bbox_to_anchor=(0.06, 0.01),
     )
     figure.suptitle(
-        "The variants as fractions of the streaming twin", x=0.065, ha="left", fontweight="bold"
+        "The variants as fractions of the copy baseline", x=0.065, ha="left", fontweight="bold"
     )
     figure.subplots_adjust(
         left=0.07,
@@ -302,7 +302,7 @@ def main():
         return draw_grid(context, rows, arguments.out_dir / "scaling.png")
     context, rows = read_rows(arguments.results)
     if not rows:
-        parser.exit(1, f"{arguments.results}: no run with a fraction_of_twin\n")
+        parser.exit(1, f"{arguments.results}: no run with a fraction_of_baseline\n")
     print_table(rows)
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     plt.rcParams.update(
@@ -316,7 +316,9 @@ def main():
         subject, prefix = SUBJECTS.get(
             pathlib.Path(context.get("executable", "")).name, ("linear_scan", "")
         )
-        draw_fractions(rows, context, subject, arguments.out_dir / f"{prefix}fraction_of_twin.png")
+        draw_fractions(
+            rows, context, subject, arguments.out_dir / f"{prefix}fraction_of_baseline.png"
+        )
     if any(r["sweep"] for r in rows):
         draw_times(rows, context, arguments.out_dir / "time_against_steps.png")
 

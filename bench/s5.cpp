@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // S5 at (16, 4096, 64 states): the whole call and its adjoint, for regular and irregular samples,
-// and the scan in them on its own against the streaming twin; the adjoint of the scan with the
+// and the scan in them on its own against the copy baseline; the adjoint of the scan with the
 // gradient of lambda and without.
 //
 // Counters: as in measure.hpp for the scans; of the whole calls the time, and for regular samples

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every backend side by side: forward, vjp and jvp over the workloads of linear_scan.cpp, and one
 // sequence of 2^4 to 2^22 steps; beside them the plain loop, std::inclusive_scan and oneTBB's
-// parallel_scan over pairs. Each measurement is interleaved with the streaming twin and memcpy.
+// parallel_scan over pairs. Each measurement is interleaved with the copy baseline and memcpy.
 //
-// Counters: ns/element, and fraction_of_twin = median twin time / median time. Without
+// Counters: ns/element, and fraction_of_baseline = median baseline time / median time. Without
 // --benchmark_out a table is all there is; --quick takes under a minute.
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ namespace {
 
 using namespace bench;
 
-/// Times a call on the arrays of `buffers` between runs of the twin, and reports.
+/// Times a call on the arrays of `buffers` between runs of the copy baseline, and reports.
 void measure_call(runner& by, const std::function<void()>& kernel, traffic moved,
                   std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
   const auto at = [](int i) { return static_cast<float*>(buffers.get(i, 0)); };
@@ -111,13 +111,13 @@ void add_others(table& rows, const workload& w, int iterations) {
 #endif
 }
 
-/// One line per run: what was measured, ns per element, fraction of the twin.
+/// One line per run: what was measured, ns per element, fraction of the copy baseline.
 class printed_table : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override {
     PrintBasicContext(&GetErrorStream(), context);
     std::printf("%-25s %-19s %-8s %12s %9s\n", "workload", "variant", "call", "ns/element",
-                "of twin");
+                "of baseline");
     return true;
   }
   void ReportRuns(const std::vector<Run>& runs) override {
@@ -128,7 +128,8 @@ class printed_table : public benchmark::BenchmarkReporter {
       const std::size_t last = name.rfind('/'), middle = name.rfind('/', last - 1);
       std::printf("%-25s %-19s %-8s %12.3f %9.3f\n", name.substr(0, middle).c_str(),
                   name.substr(middle + 1, last - middle - 1).c_str(), name.substr(last + 1).c_str(),
-                  run.counters.at("ns/element").value, run.counters.at("fraction_of_twin").value);
+                  run.counters.at("ns/element").value,
+                  run.counters.at("fraction_of_baseline").value);
       std::fflush(stdout);
     }
   }

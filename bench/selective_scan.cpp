@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Selective scans and their adjoint at the size of a layer of Mamba, against their two limits: the
-// streaming twin, and a twin in arithmetic, which evaluates the same exponentials and products over
-// the same rows but carries no state; and a composition that writes gates and states of all steps.
+// copy baseline, and a copy baseline in arithmetic, which evaluates the same exponentials and
+// products over the same rows but carries no state; and a composition that writes gates and states
+// of all steps.
 //
-// Counters: ns/element and ns/state, GB/s, fraction_of_twin and fraction_of_arithmetic (their times
-// divided by that of the call), times_fused of the composition.
+// Counters: ns/element and ns/state, GB/s, fraction_of_baseline and fraction_of_arithmetic (their
+// times divided by that of the call), times_fused of the composition.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -95,7 +96,8 @@ struct layer {
   }
 };
 
-// ---- the twin in arithmetic -------------------------------------------------------------------
+// ---- the copy baseline in arithmetic
+// -------------------------------------------------------------------
 
 using lane = simd::lane_t<float, simd::lanes_v<float>>;
 constexpr int width = simd::lanes_v<float>;
@@ -246,16 +248,16 @@ void measure_layer(runner& by, const extents& shape, std::int64_t states, call w
   const read_arrays in{at(l.u), at(l.delta), at(l.z), at(l.grad)};
   const written_arrays out{at(l.u_grad), at(l.delta_grad), at(l.z_grad)};
   const traffic moved = back ? traffic{4, 3} : traffic{3, 1};
-  const auto twin = [&](bool stream) { run_twin(moved, in, out, bytes, stream, workers); };
+  const auto baseline = [&](bool stream) { run_baseline(moved, in, out, bytes, stream, workers); };
   const std::vector<double> seconds =
       by.medians({[&] { l.run(what, on); },
                   [&] { back ? arithmetic<true>(l, workers) : arithmetic<false>(l, workers); },
-                  [&] { twin(false); }, [&] { twin(true); }});
+                  [&] { baseline(false); }, [&] { baseline(true); }});
   const double own = seconds[0], elements = static_cast<double>(l.n);
   by.counter("ns/element", own * 1e9 / elements);
   by.counter("ns/state", own * 1e9 / (elements * static_cast<double>(states)));
   by.counter("GB/s", static_cast<double>((moved.reads + moved.writes) * bytes) * 1e-9 / own);
-  by.counter("fraction_of_twin", std::min(seconds[2], seconds[3]) / own);
+  by.counter("fraction_of_baseline", std::min(seconds[2], seconds[3]) / own);
   by.counter("fraction_of_arithmetic", seconds[1] / own);
 }
 template <class T, class V = float>

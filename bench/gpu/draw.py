@@ -36,9 +36,9 @@ def label(panel, workload, values, positions):
 def draw_fractions(context, rows, path):
     """A panel per workload, a group of bars per call, a bar per variant."""
     table = {
-        key: row["fraction_of_twin"]
+        key: row["fraction_of_baseline"]
         for key, row in rows.items()
-        if "fraction_of_twin" in row and key[1] not in ROOFS
+        if "fraction_of_baseline" in row and key[1] not in ROOFS
     }
     names, colours = workloads_of(table), colours_of(table)
     figure, panels = plt.subplots(
@@ -87,7 +87,7 @@ def draw_fractions(context, rows, path):
         fontsize=9,
     )
     figure.suptitle(
-        f"Fractions of the streaming twin, {context.get('gpu', 'GPU')} "
+        f"Fractions of the copy baseline, {context.get('gpu', 'GPU')} "
         "(dotted: targets, set for an H200)",
         x=0.065,
         ha="left",
@@ -106,7 +106,7 @@ def draw_fractions(context, rows, path):
 
 
 def draw_times(context, rows, path):
-    """A panel per workload with peers, a bar per variant, against the twin."""
+    """A panel per workload with peers, a bar per variant, against the copy baseline."""
     table = {key: row["ms"] for key, row in rows.items() if "ms" in row and key[2] == "forward"}
     names = [w for w in workloads_of(table) if len(variants_of(table, w)) > 2]
     if not names:
@@ -125,14 +125,14 @@ def draw_times(context, rows, path):
         times = [table[workload, v, "forward"] for v in variants]
         bars = panel.barh(variants, times, color=[colours[v] for v in variants], height=0.8)
         panel.bar_label(bars, fmt=" %.3g ms", fontsize=8)
-        if (workload, "streaming_twin", "forward") in table:
-            panel.axvline(table[workload, "streaming_twin", "forward"], color=plot.INK, lw=0.8)
+        if (workload, "copy_baseline", "forward") in table:
+            panel.axvline(table[workload, "copy_baseline", "forward"], color=plot.INK, lw=0.8)
         panel.set_xscale("log")
         panel.set_xlim(0.5 * min(times), 3 * max(times))
         panel.invert_yaxis()
         label(panel, workload, panel.xaxis, "y")
     figure.suptitle(
-        f"Forward calls, milliseconds, {context.get('gpu', 'GPU')} (line: the twin)",
+        f"Forward calls, milliseconds, {context.get('gpu', 'GPU')} (line: the baseline)",
         x=0.02,
         ha="left",
         fontweight="bold",
@@ -153,6 +153,6 @@ def draw_all(context, rows, folder):
             "axes.labelcolor": plot.INK,
         }
     )
-    if any("fraction_of_twin" in row for key, row in rows.items() if key[1] not in ROOFS):
-        draw_fractions(context, rows, folder / "fraction_of_twin.png")
+    if any("fraction_of_baseline" in row for key, row in rows.items() if key[1] not in ROOFS):
+        draw_fractions(context, rows, folder / "fraction_of_baseline.png")
         draw_times(context, rows, folder / "forward_times.png")

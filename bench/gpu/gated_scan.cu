@@ -158,7 +158,7 @@ void add_all(bool quick) {
     const std::string call_name = layer_call_names[static_cast<int>(what)];
     const auto roof = [=] { return make_subject(shape, what); };
     if (what == layer_call::inference) add_roof("qrnn_packed/device_copy/copy", roof, true);
-    add_roof("qrnn_packed/streaming_twin/" + call_name, roof, false);
+    add_roof("qrnn_packed/copy_baseline/" + call_name, roof, false);
     std::apply([=](const auto&... each) { (add_backend(each, shape, what), ...); }, backends);
     add_row("qrnn_packed/plain_loop/" + call_name, [=] {
       subject s = make_subject(shape, what);

@@ -25,7 +25,7 @@ WORKLOADS = (
     "complex_lambda",
     "qrnn_packed",
 )
-ROOFS = "device_copy|streaming_twin"
+ROOFS = "device_copy|copy_baseline"
 NO_PREALLOCATION = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 

@@ -96,7 +96,7 @@ void add_workload(const workload& w, const std::vector<variant<T>>& peers = {}) 
   for (const call what : {call::forward, call::vjp}) {
     const auto roof = [=, v = all.front()] { return make_subject(w, v, what); };
     if (what == call::forward) add_roof(w.name + "/device_copy/copy", roof, true);
-    add_roof(w.name + "/streaming_twin/" + call_names[static_cast<int>(what)], roof, false);
+    add_roof(w.name + "/copy_baseline/" + call_names[static_cast<int>(what)], roof, false);
   }
   all.insert(all.end(), peers.begin(), peers.end());
   // Call by call: a reference lasts until the inputs or the call are others.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A row of the results. The call is compared with a reference, timed between runs of its streaming
-// twin and of device copies, each from an empty cache, and compared once more.
+// baseline and of device copies, each from an empty cache, and compared once more.
 //
-// Counters: GB/s of ideal traffic (every array once), the twin's, and of a copy of one array;
-// fraction_of_copy, by GB/s; fraction_of_twin = median twin time / median time; spread, the
-// distance of the quartiles of the time as a fraction of the median; nodes, the kernels and memsets
-// of a call; largest_difference from the reference, |x - y| / (1 + |y|). Short calls have
-// microseconds per call as well: of many calls queued one after the other (queued_us), or replayed
-// as a graph (graph_us).
+// Counters: GB/s of ideal traffic (every array once), the copy baseline's, and of a copy of one
+// array; fraction_of_copy, by GB/s; fraction_of_baseline = median baseline time / median time;
+// spread, the distance of the quartiles of the time as a fraction of the median; nodes, the kernels
+// and memsets of a call; largest_difference from the reference, |x - y| / (1 + |y|). Short calls
+// have microseconds per call as well: of many calls queued one after the other (queued_us), or
+// replayed as a graph (graph_us).
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include "baseline.cuh"
 #include "device.cuh"
-#include "twin.cuh"
 
 namespace bench {
 
@@ -204,33 +204,33 @@ inline void measure(benchmark::State& state, const subject& s) {
 
   const std::int64_t bytes = s.elements * s.element_bytes;
   void* const copied = gpu.get(copy_of_array, bytes);
-  const streaming_twin twin(s.moved, s.in, s.out, bytes);
-  const std::function<void()> run_twin = [&] { twin.run(); };
+  const copy_baseline baseline(s.moved, s.in, s.out, bytes);
+  const std::function<void()> run_baseline = [&] { baseline.run(); };
   const std::function<void()> copy = [&] {
     check(cudaMemcpyAsync(copied, s.in[0], static_cast<std::size_t>(bytes),
                           cudaMemcpyDeviceToDevice, gpu.stream),
           "cudaMemcpyAsync");
   };
-  // Warm: the clocks of the GPU by the twin, the call by itself.
-  for (const stopwatch spent; spent.seconds() < p.warm;) gpu.seconds_of(run_twin);
+  // Warm: the clocks of the GPU by the copy baseline, the call by itself.
+  for (const stopwatch spent; spent.seconds() < p.warm;) gpu.seconds_of(run_baseline);
   for (int i = 0; i < 3 && once < p.long_call; ++i) once = gpu.seconds_of(call);
   const int samples = once < p.long_call ? p.samples : std::min(p.samples, p.few_samples);
 
-  std::vector<double> own, twins, copies;
+  std::vector<double> own, baselines, copies;
   const stopwatch spent;
   for (int i = 0; i < samples && (i < p.few_samples || spent.seconds() < p.long_row); ++i) {
     own.push_back(gpu.seconds_of(call));
-    twins.push_back(gpu.seconds_of(run_twin));
+    baselines.push_back(gpu.seconds_of(run_baseline));
     copies.push_back(gpu.seconds_of(copy));
   }
-  const double seconds = quantile(own, 0.5), twin_seconds = quantile(twins, 0.5);
+  const double seconds = quantile(own, 0.5), baseline_seconds = quantile(baselines, 0.5);
   const double gigabytes = 1e-9 * (s.moved.reads + s.moved.writes) * static_cast<double>(bytes);
   auto& c = state.counters;
   c["GB/s"] = gigabytes / seconds;
-  c["twin_GB/s"] = gigabytes / twin_seconds;
+  c["baseline_GB/s"] = gigabytes / baseline_seconds;
   c["copy_GB/s"] = 2e-9 * static_cast<double>(bytes) / quantile(copies, 0.5);
   c["fraction_of_copy"] = c["GB/s"] / c["copy_GB/s"];
-  c["fraction_of_twin"] = twin_seconds / seconds;
+  c["fraction_of_baseline"] = baseline_seconds / seconds;
   c["ns/element"] = 1e9 * seconds / static_cast<double>(s.elements);
   c["spread"] = (quantile(own, 0.75) - quantile(own, 0.25)) / seconds;
   c["samples"] = static_cast<double>(own.size());
@@ -246,14 +246,15 @@ inline void measure(benchmark::State& state, const subject& s) {
     gpu.seconds_of(replay, replays);
     c["graph_us"] = 1e6 * gpu.seconds_of(replay, replays) / (many * replays);
   }
-  // Once more, in the workspace that all the calls have used. The twin overwrote the results.
+  // Once more, in the workspace that all the calls have used. the copy baseline overwrote the
+  // results.
   if (!s.results.empty()) {
     poison(s);
     run_once(s.before), s.call(w), run_once(s.after);
     difference = std::max(difference, verified(s));
     c["largest_difference"] = difference;
   }
-  state.SetLabel(twin.text());
+  state.SetLabel(baseline.text());
   for (auto _ : state) state.SetIterationTime(seconds);
 }
 
@@ -266,10 +267,10 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
       detail::measure(state, make());
       auto& c = state.counters;
       if (patience::of_this_run().timed)
-        std::printf("%-50s %10.4f ms %7.0f GB/s %6.3f of a copy %6.3f of the twin\n", name.c_str(),
-                    1e-6 * c["ns/element"] * c["elements"], static_cast<double>(c["GB/s"]),
-                    static_cast<double>(c["fraction_of_copy"]),
-                    static_cast<double>(c["fraction_of_twin"]));
+        std::printf("%-50s %10.4f ms %7.0f GB/s %6.3f of a copy %6.3f of the baseline\n",
+                    name.c_str(), 1e-6 * c["ns/element"] * c["elements"],
+                    static_cast<double>(c["GB/s"]), static_cast<double>(c["fraction_of_copy"]),
+                    static_cast<double>(c["fraction_of_baseline"]));
       else
         std::printf("%-58s differs by %.1e\n", name.c_str(),
                     static_cast<double>(c["largest_difference"]));
@@ -287,7 +288,7 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
       ->Iterations(1);
 }
 
-/// The first rows of a workload: a copy of one array, and the twin of a call.
+/// The first rows of a workload: a copy of one array, and the copy baseline of a call.
 inline void add_roof(const std::string& name, const std::function<subject()>& make, bool copy) {
   add_row(name, [=] {
     subject s = make();
@@ -302,7 +303,9 @@ inline void add_roof(const std::string& name, const std::function<subject()>& ma
               "cudaMemcpyAsync");
       };
     } else {
-      s.call = [twin = streaming_twin(s.moved, s.in, s.out, bytes)](const auto&) { twin.run(); };
+      s.call = [baseline = copy_baseline(s.moved, s.in, s.out, bytes)](const auto&) {
+        baseline.run();
+      };
     }
     return s;
   });

@@ -52,8 +52,8 @@ def judged(rows, context):
                 line(
                     workload,
                     call,
-                    f"{target:.2f} of the twin",
-                    value(workload, call, "fraction_of_twin"),
+                    f"{target:.2f} of the baseline",
+                    value(workload, call, "fraction_of_baseline"),
                     "{:.3f}",
                     target,
                 )
@@ -104,8 +104,8 @@ def table_of(rows, context, workload):
 
             target = FRACTIONS.get(workload, {}).get(call) if variant == DEFAULT else None
             notes = (
-                [f"{target:.2f}: " + verdict(row["fraction_of_twin"] >= target, context)]
-                if target and "fraction_of_twin" in row
+                [f"{target:.2f}: " + verdict(row["fraction_of_baseline"] >= target, context)]
+                if target and "fraction_of_baseline" in row
                 else []
             )
             notes += [
@@ -113,7 +113,7 @@ def table_of(rows, context, workload):
                 for name, key in (("queued", "queued_us"), ("in a graph", "graph_us"))
                 if key in row
             ]
-            notes += [row["label"]] if variant == "streaming_twin" and row.get("label") else []
+            notes += [row["label"]] if variant == "copy_baseline" and row.get("label") else []
             lines.append(
                 [
                     variant,
@@ -121,7 +121,7 @@ def table_of(rows, context, workload):
                     f"{row['ms']:.4f}",
                     number("GB/s", "{:.0f}"),
                     number("fraction_of_copy", "{:.3f}"),
-                    number("fraction_of_twin", "{:.3f}"),
+                    number("fraction_of_baseline", "{:.3f}"),
                     number("spread", "{:.1%}"),
                     number("nodes", "{:.0f}"),
                     number("largest_difference", "{:.1e}"),
@@ -154,7 +154,7 @@ def report_of(context, rows):
     text = "# Scans on a GPU\n\n" + "; ".join(facts) + "\n"
     text += (
         f"\n## Targets\n\nThe targets were set for an H200; here they are judged on "
-        f"{context.get('gpu', 'an unknown GPU')}, as fractions of its own twin.\n\n"
+        f"{context.get('gpu', 'an unknown GPU')}, as fractions of its own copy baseline.\n\n"
     )
     text += markdown(
         ["workload", "call", "target", "measured", "verdict"], judged(rows, context), (0, 1, 2, 4)
@@ -167,7 +167,7 @@ def report_of(context, rows):
             "ms",
             "GB/s",
             "of copy",
-            "of twin",
+            "of baseline",
             "spread",
             "nodes",
             "difference",

@@ -13,7 +13,7 @@ import zlib
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 import table
 
-# Targets of the default backend, as fractions of the twin's speed. They were set for an H200.
+# Targets of the default backend, as fractions of the copy baseline's speed. They were set for an H200.
 DEFAULT = "automatic"
 FRACTIONS = {
     "channels_last": {"forward": 0.92, "vjp": 0.90},
@@ -33,7 +33,7 @@ SPEEDUPS = {
 }
 # Kernels and memsets that a call may queue.
 NODES = {("small", "forward"): 1, ("small", "vjp"): 1}
-ROOFS = ("device_copy", "streaming_twin")
+ROOFS = ("device_copy", "copy_baseline")
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -42,7 +42,7 @@ COUNTERS = (
     "ms",
     "GB/s",
     "fraction_of_copy",
-    "fraction_of_twin",
+    "fraction_of_baseline",
     "spread",
     "nodes",
     "samples",
@@ -50,7 +50,7 @@ COUNTERS = (
     "queued_us",
     "graph_us",
     "copy_GB/s",
-    "twin_GB/s",
+    "baseline_GB/s",
 )
 CONTEXT = ("gpu", "driver", "driver_cuda", "compiler", "torch", "jax", "date", "commit", "quick")
 
@@ -164,9 +164,9 @@ def read_results(path):
         context = merged(context, report.get("context", {}))
         rows.update(rows_of(name, report["benchmarks"]))
     for row in rows.values():  # Peers do not time the copy baseline.
-        twin = rows.get((row["workload"], "streaming_twin", row["call"]), {})
-        if "ms" in row and "ms" in twin and row.get("elements") == twin.get("elements"):
-            row.setdefault("fraction_of_twin", twin["ms"] / row["ms"])
+        baseline = rows.get((row["workload"], "copy_baseline", row["call"]), {})
+        if "ms" in row and "ms" in baseline and row.get("elements") == baseline.get("elements"):
+            row.setdefault("fraction_of_baseline", baseline["ms"] / row["ms"])
     return context, rows
 
 
@@ -186,7 +186,7 @@ def save_table(path, context, rows):
         one = {"name": "/".join(parts), **{k: row[k] for k in COUNTERS if k in row}}
         if "ms" not in row:
             one["error_message"] = row["error_message"]
-        if row["variant"] == "streaming_twin" and row.get("label"):
+        if row["variant"] == "copy_baseline" and row.get("label"):
             one["label"] = row["label"]
         kept.append(one)
     table.write(path, {k: context[k] for k in CONTEXT if k in context}, kept)

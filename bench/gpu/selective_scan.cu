@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans of Mamba's sizes on a GPU, beside the streaming twin of u, delta, z and the
+// Selective scans of Mamba's sizes on a GPU, beside the copy baseline of u, delta, z and the
 // output. Nothing is compared here: the emulator's tests hold the kernels to their bounds.
 #include <cstdint>
 #include <string>
@@ -126,7 +126,7 @@ void add_workload(const std::string& name, const extents& shape) {
     const std::string call_name = selective_call_names[static_cast<int>(what)];
     const auto make = [=] { return make_subject<T>(name, shape, what); };
     if (what == selective_call::forward) add_roof(name + "/device_copy/copy", make, true);
-    add_roof(name + "/streaming_twin/" + call_name, make, false);
+    add_roof(name + "/copy_baseline/" + call_name, make, false);
     add_row(name + "/automatic/" + call_name, make);
   }
 }

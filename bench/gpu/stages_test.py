@@ -31,7 +31,7 @@ for argument; do
 JSON
   esac
 done
-echo "small/lanes/forward        2.0000 ms    2800 GB/s  0.931 of a copy  0.942 of the twin"
+echo "small/lanes/forward        2.0000 ms    2800 GB/s  0.931 of a copy  0.942 of the copy baseline"
 """
 TESTS = {"program": "linear_scan_test"}
 CHOSEN = [

@@ -15,7 +15,7 @@ RECORDS = {
         "Linear scans",
         "Part of the speed of reading and writing the same arrays without the recurrence, "
         "and nanoseconds per element.",
-        ("fraction_of_twin", "time_against_steps"),
+        ("fraction_of_baseline", "time_against_steps"),
     ),
     "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
     "selective_scan": (
@@ -136,7 +136,7 @@ def of_benchmarks(runs):
         parts = [
             p.replace("_", " ") if not p.startswith("T=") else p for p in run["name"].split("/")
         ]
-        if "fraction_of_twin" not in run:
+        if "fraction_of_baseline" not in run:
             others.append((" ".join(parts), run))
         elif parts[0] == "sweep":
             sweep[parts[1].removeprefix("T="), parts[2].replace("channel=", "channels: ")] = run
@@ -145,9 +145,9 @@ def of_benchmarks(runs):
         else:
             single[parts[0], parts[1]] = run
 
-    # Selective scans have a second twin, of the same arithmetic, and their time goes by states.
+    # Selective scans have a second baseline, of the same arithmetic, and their time goes by states.
     def both(run):
-        part = run.get("fraction_of_arithmetic", run["fraction_of_twin"])
+        part = run.get("fraction_of_arithmetic", run["fraction_of_baseline"])
         time = run.get("ns/state", run["ns/element"])
         return bar(part) + f" <small>{number(time)} ns</small>"
 

@@ -316,9 +316,9 @@ def test_tools(name):
     weights = torch.load(written(torch.save, layer.state_dict()), weights_only=True)
     other.load_state_dict(weights, strict=True)
     loaded = torch.load(written(torch.save, layer), weights_only=False)
-    for twin in (other.eval(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
-        same(twin(x)[0], whole, 0)
-        assert repr(twin) == repr(layer) and "num_layers=2" in repr(layer)
+    for baseline in (other.eval(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
+        same(baseline(x)[0], whole, 0)
+        assert repr(baseline) == repr(layer) and "num_layers=2" in repr(layer)
     y, state = copy.deepcopy(layer).double()(x.double(), last)
     assert y.dtype == DOUBLE and all(s.dtype.itemsize >= 8 for s in leaves(state))
     same(y.float(), layer(x, last)[0], 1e-5)

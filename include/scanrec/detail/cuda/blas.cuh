@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Products of matrices, by cuBLAS: what layers around scans need. Whoever includes this links
-// cuBLAS (CUDA::cublas); tests/cuda_on_host has its twin.
+// cuBLAS (CUDA::cublas); tests/cuda_on_host has its baseline.
 #pragma once
 
 #include <cublas_v2.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tiles of 16 x 16 on the matrix units of a GPU ("tensor cores"), which a warp multiplies together.
-// Like device.cuh it has a twin in tests/cuda_on_host.
+// Like device.cuh it has a copy baseline in tests/cuda_on_host.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The twin of include/scanrec/detail/cuda/blas.cuh: products by loops.
+// the copy baseline of include/scanrec/detail/cuda/blas.cuh: products by loops.
 #pragma once
 
 #include <cstdint>

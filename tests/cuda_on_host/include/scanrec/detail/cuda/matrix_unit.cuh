@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The twin of include/scanrec/detail/cuda/matrix_unit.cuh: tiles of 16 x 16 on the emulator. Every
-// thread of a warp has eight sums of a tile; factors are rounded as the matrix units round them.
+// the copy baseline of include/scanrec/detail/cuda/matrix_unit.cuh: tiles of 16 x 16 on the
+// emulator. Every thread of a warp has eight sums of a tile; factors are rounded as the matrix
+// units round them.
 #pragma once
 
 #include <bit>

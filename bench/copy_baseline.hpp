@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The streaming twin: the same arrays read and written as a scan, and no recurrence. The roof that
+// The copy baseline: the same arrays read and written as a scan, and no recurrence. The roof that
 // every benchmark is measured against, in the same process, on the same buffers.
 #pragma once
 
@@ -61,10 +61,10 @@ using read_arrays = std::array<const float*, 6>;
 using written_arrays = std::array<float*, 4>;
 
 /// Reads `Reads` arrays of `bytes` bytes and writes `Writes` of them, line by line; `sink` keeps
-/// the result of a twin that writes nothing.
+/// the result of a copy baseline that writes nothing.
 template <int Reads, int Writes>
-void twin(const read_arrays& in, const written_arrays& out, std::int64_t bytes, bool stream,
-          int threads, float* sink) {
+void baseline(const read_arrays& in, const written_arrays& out, std::int64_t bytes, bool stream,
+              int threads, float* sink) {
   using namespace scanrec::simd;
   const std::int64_t lines = bytes / 64;
   in_parallel(threads, [&](int worker) {
@@ -85,14 +85,14 @@ void twin(const read_arrays& in, const written_arrays& out, std::int64_t bytes, 
   });
 }
 
-inline void run_twin(traffic moved, const read_arrays& in, const written_arrays& out,
-                     std::int64_t bytes, bool stream, int threads) {
+inline void run_baseline(traffic moved, const read_arrays& in, const written_arrays& out,
+                         std::int64_t bytes, bool stream, int threads) {
   static std::vector<float> sink(1024);
   bool found = false;
   const auto run_if = [&]<int Reads, int Writes>(std::integer_sequence<int, Reads, Writes>) {
     if (moved.reads != Reads || moved.writes != Writes) return;
     found = true;
-    twin<Reads, Writes>(in, out, bytes, stream, threads, sink.data());
+    baseline<Reads, Writes>(in, out, bytes, stream, threads, sink.data());
   };
   run_if(std::integer_sequence<int, 1, 1>{});
   run_if(std::integer_sequence<int, 2, 0>{});
@@ -103,7 +103,7 @@ inline void run_twin(traffic moved, const read_arrays& in, const written_arrays&
   run_if(std::integer_sequence<int, 4, 2>{});
   run_if(std::integer_sequence<int, 4, 3>{});
   run_if(std::integer_sequence<int, 5, 3>{});
-  if (!found) throw std::logic_error("no twin of that shape");
+  if (!found) throw std::logic_error("no copy baseline of that shape");
 }
 
 /// memcpy of one array by all threads.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The streaming twin on the GPU: the same arrays read and written as by a call, 16 bytes at a time,
+// The copy baseline on the GPU: the same arrays read and written as by a call, 16 bytes at a time,
 // and no recurrence. The best of several shapes of the launch, with plain and with streaming
 // accesses, is the roof that calls are measured against.
 #pragma once
@@ -31,7 +31,7 @@ namespace kernels {
 enum class access { plain, streaming };
 
 template <int Reads, int Writes>
-struct twin_arrays {
+struct baseline_arrays {
   const uint4* in[Reads];
   uint4* out[Writes > 0 ? Writes : 1];  // without writes: a place that is never written
 };
@@ -39,7 +39,7 @@ struct twin_arrays {
 /// Blocks take chunks of Ahead vectors to a thread, and load all of them before they store any.
 /// Threads beyond the end do what the last one does, so that nothing branches.
 template <int Reads, int Writes, int Ahead, access Access>
-__global__ void twin(twin_arrays<Reads, Writes> arrays, std::int64_t vectors) {
+__global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_t vectors) {
   const std::int64_t chunk = static_cast<std::int64_t>(Ahead) * blockDim.x;
   uint4 all{};
   for (std::int64_t first = blockIdx.x * chunk; first < vectors; first += gridDim.x * chunk) {
@@ -74,8 +74,8 @@ __global__ void twin(twin_arrays<Reads, Writes> arrays, std::int64_t vectors) {
 
 }  // namespace kernels
 
-/// A way to launch the twin.
-struct twin_shape {
+/// A way to launch the copy baseline.
+struct baseline_shape {
   kernels::access access = kernels::access::plain;
   int ahead = 1, threads = 256;
   unsigned most_blocks = 0;  // of a grid that strides; 0: a block for every chunk
@@ -87,13 +87,12 @@ struct twin_shape {
   }
 };
 
-/// The twin of calls with such traffic over arrays of `bytes` bytes.
-class streaming_twin {
+/// the copy baseline of calls with such traffic over arrays of `bytes` bytes.
+class copy_baseline {
  public:
-  streaming_twin(traffic moved, const read_arrays& in, const written_arrays& out,
-                 std::int64_t bytes)
+  copy_baseline(traffic moved, const read_arrays& in, const written_arrays& out, std::int64_t bytes)
       : moved_(moved), in_(in), out_(out), bytes_(bytes) {
-    static std::map<std::tuple<int, int, std::int64_t>, twin_shape> best;
+    static std::map<std::tuple<int, int, std::int64_t>, baseline_shape> best;
     const auto key = std::tuple(moved.reads, moved.writes, bytes);
     if (const auto found = best.find(key); found != best.end()) {
       shape_ = found->second;
@@ -103,20 +102,20 @@ class streaming_twin {
   }
   void run() const { run(shape_); }
   [[nodiscard]] std::string text() const {
-    return "twin " + std::to_string(moved_.reads) + "R+" + std::to_string(moved_.writes) + "W, " +
-           shape_.text();
+    return "baseline " + std::to_string(moved_.reads) + "R+" + std::to_string(moved_.writes) +
+           "W, " + shape_.text();
   }
 
  private:
-  [[nodiscard]] twin_shape best_shape() const {
+  [[nodiscard]] baseline_shape best_shape() const {
     const machine& gpu = machine::here();
-    twin_shape best;
+    baseline_shape best;
     double best_seconds = 1e9;
     for (const auto access : {kernels::access::plain, kernels::access::streaming})
       for (const int ahead : {1, 2, 4})
         for (const int threads : {256, 512})
           for (const unsigned most_blocks : {0u, gpu.enough_blocks()}) {
-            const twin_shape shape{access, ahead, threads, most_blocks};
+            const baseline_shape shape{access, ahead, threads, most_blocks};
             std::array<double, 3> seconds{};
             for (double& s : seconds) s = gpu.seconds_of([&] { run(shape); });
             std::sort(seconds.begin(), seconds.end());
@@ -125,15 +124,15 @@ class streaming_twin {
     return best;
   }
 
-  void run(const twin_shape& shape) const {
+  void run(const baseline_shape& shape) const {
     const bool found = run_if<1, 1>(shape) || run_if<2, 0>(shape) || run_if<2, 1>(shape) ||
                        run_if<3, 1>(shape) || run_if<3, 2>(shape) || run_if<4, 3>(shape) ||
                        run_if<5, 3>(shape);
-    if (!found) throw std::logic_error("no twin of that traffic");
-    check(cudaGetLastError(), "twin");
+    if (!found) throw std::logic_error("no copy baseline of that traffic");
+    check(cudaGetLastError(), "copy_baseline");
   }
   template <int Reads, int Writes>
-  bool run_if(const twin_shape& shape) const {
+  bool run_if(const baseline_shape& shape) const {
     if (moved_.reads != Reads || moved_.writes != Writes) return false;
     using kernels::access;
     shape.access == access::plain ? run_ahead<Reads, Writes, access::plain>(shape)
@@ -141,20 +140,20 @@ class streaming_twin {
     return true;
   }
   template <int Reads, int Writes, kernels::access Access>
-  void run_ahead(const twin_shape& shape) const {
+  void run_ahead(const baseline_shape& shape) const {
     switch (shape.ahead) {
       case 1:
-        return launch<Reads, Writes>(kernels::twin<Reads, Writes, 1, Access>, shape);
+        return launch<Reads, Writes>(kernels::copy_baseline<Reads, Writes, 1, Access>, shape);
       case 2:
-        return launch<Reads, Writes>(kernels::twin<Reads, Writes, 2, Access>, shape);
+        return launch<Reads, Writes>(kernels::copy_baseline<Reads, Writes, 2, Access>, shape);
       default:
-        return launch<Reads, Writes>(kernels::twin<Reads, Writes, 4, Access>, shape);
+        return launch<Reads, Writes>(kernels::copy_baseline<Reads, Writes, 4, Access>, shape);
     }
   }
   template <int Reads, int Writes>
-  void launch(void (*kernel)(kernels::twin_arrays<Reads, Writes>, std::int64_t),
-              const twin_shape& shape) const {
-    kernels::twin_arrays<Reads, Writes> arrays{};
+  void launch(void (*kernel)(kernels::baseline_arrays<Reads, Writes>, std::int64_t),
+              const baseline_shape& shape) const {
+    kernels::baseline_arrays<Reads, Writes> arrays{};
     for (int r = 0; r < Reads; ++r) arrays.in[r] = static_cast<const uint4*>(in_[r]);
     for (int w = 0; w < Writes; ++w) arrays.out[w] = static_cast<uint4*>(out_[w]);
     if (Writes == 0) arrays.out[0] = static_cast<uint4*>(out_[0]);
@@ -170,7 +169,7 @@ class streaming_twin {
   read_arrays in_;
   written_arrays out_;
   std::int64_t bytes_;
-  twin_shape shape_;
+  baseline_shape shape_;
 };
 
 }  // namespace bench
