@@ -31,7 +31,7 @@ constexpr const char* call_names[]{"forward", "forward_kept", "vjp"};
 template <class T, class V = float>
 struct layer {
   using mixed = std::conditional_t<detail::is_complex<V>, V, T>;
-  extents shape, mixing, own, kept;
+  extents shape, bc, own, kept;
   std::int64_t states, n = shape.batch * shape.time * shape.channel;
   scanrec::strides lie;
   T *u = role(0), *delta = role(1), *z = role(2), *grad = role(3), *out = role(4);
@@ -41,7 +41,7 @@ struct layer {
 
   layer(const extents& of, std::int64_t states_of, bool along_time)
       : shape(of),
-        mixing{.batch = of.batch, .time = of.time, .group = states_of},
+        bc{.batch = of.batch, .time = of.time, .group = states_of},
         own{.channel = of.channel, .group = states_of},
         kept(memory::checkpoint_extents(of)),
         states(states_of),
@@ -68,15 +68,15 @@ struct layer {
   }
   sequence_view<T> sequence(T* x) const { return {x, shape, lie}; }
   sequence_view<mixed> every_step(std::vector<mixed>& x) const {
-    return {x.data(), mixing, states_last(mixing)};
+    return {x.data(), bc, states_last(bc)};
   }
-  state_view<V> rates(std::vector<V>& x) const {
+  state_view<V> a_values(std::vector<V>& x) const {
     return {x.data(), own, {.channel = states, .group = 1}};
   }
   void run(call what, const tiled& on) {
     const selective_arrays<V> arrays{.u = sequence(u),
                                      .delta = sequence(delta),
-                                     .a = rates(a),
+                                     .a = a_values(a),
                                      .b = every_step(b),
                                      .c = every_step(c),
                                      .z = sequence(z),
@@ -88,7 +88,7 @@ struct layer {
     selective_scan_vjp(on, arrays, sequence(grad),
                        {.u = sequence(u_grad),
                         .delta = sequence(delta_grad),
-                        .a = rates(a_grad),
+                        .a = a_values(a_grad),
                         .b = every_step(b_grad),
                         .c = every_step(c_grad),
                         .z = sequence(z_grad)},
@@ -114,13 +114,13 @@ lane whole(State x) {
 
 /// What every state of an element takes, a block at a time; no step waits for another.
 template <bool Back, class State, class Number>
-[[gnu::noinline]] void products_of(std::int64_t steps, const lane* delta, const lane* fed,
+[[gnu::noinline]] void products_of(std::int64_t steps, const lane* delta, const lane* delta_u,
                                    const lane* grad, const Number* b, const Number* c,
-                                   const State* rates, lane* y, lane* sums) {
+                                   const State* a_values, lane* y, lane* sums) {
   constexpr int n = block<State>;
   using detail::add_scaled, detail::add_scaled_conj, detail::times_conj;
   State rate[n], x[n];
-  for (int i = 0; i < n; ++i) rate[i] = rates[i], x[i] = simd::constant<State>(1);
+  for (int i = 0; i < n; ++i) rate[i] = a_values[i], x[i] = simd::constant<State>(1);
   for (std::int64_t t = 0; t < steps; ++t) {
     lane out = y[t], met = sums[t];
     State more = simd::constant<State>(0);
@@ -128,13 +128,13 @@ template <bool Back, class State, class Number>
       const State b_t = simd::splat<State>(b[t * width + i]),
                   c_t = simd::splat<State>(c[t * width + i]);
       const State a = detail::selective_gate<true>(delta[t], rate[i]);
-      const State now = simd::fma(a, x[i], detail::scaled(fed[t], b_t));
+      const State now = simd::fma(a, x[i], detail::scaled(delta_u[t], b_t));
       out = detail::add_real_product(c_t, now, out);
       if constexpr (Back) {
         const State l = add_scaled_conj(grad[t], c_t, x[i]);
         const State product = times_conj(l, simd::mul(a, now));
         met = detail::add_real_dot(l, b_t, detail::add_real_dot(rate[i], product, met));
-        more = add_scaled(delta[t], product, add_scaled(fed[t], l, more));
+        more = add_scaled(delta[t], product, add_scaled(delta_u[t], l, more));
         more = add_scaled_conj(grad[t], now, more + times_conj(l, a));
       }
     });
@@ -151,8 +151,8 @@ void arithmetic(layer<T, V>& l, int threads) {
   constexpr std::int64_t chunk = 32;
   const std::int64_t D = l.shape.channel, T_all = l.shape.batch * l.shape.time;
   in_parallel(threads, [&](int worker) {
-    lane u[chunk], delta[chunk], z[chunk], g[chunk], fed[chunk], y[chunk], sums[chunk];
-    state rates[256];
+    lane u[chunk], delta[chunk], z[chunk], g[chunk], delta_u[chunk], y[chunk], sums[chunk];
+    state a_values[256];
     alignas(64) number b[chunk * width] = {}, c[chunk * width] = {};
     const std::int64_t first = T_all * worker / threads / chunk * chunk;
     const std::int64_t last =
@@ -167,7 +167,7 @@ void arithmetic(layer<T, V>& l, int threads) {
         if (Back) load(l.grad + at, g, steps);
         for (std::int64_t t = 0; t < steps; ++t) {
           const auto step = simd::softplus(delta[t]);
-          delta[t] = step.value, fed[t] = simd::mul(step.value, u[t]);
+          delta[t] = step.value, delta_u[t] = simd::mul(step.value, u[t]);
           y[t] = sums[t] = simd::constant<lane>(0);
           const auto s = simd::sigmoid(z[t]);
           z[t] = simd::mul(z[t], s.value);
@@ -178,10 +178,11 @@ void arithmetic(layer<T, V>& l, int threads) {
           }
         }
         for (std::int64_t n = 0; n < l.states; ++n)
-          rates[n] =
+          a_values[n] =
               simd::load<state>(static_cast<const V*>(&l.a[d * l.states + n]), l.states, width);
         for (std::int64_t n = 0; n + block<state> <= l.states; n += block<state>)
-          products_of<Back>(steps, delta, fed, g, b + n % width, c + n % width, rates + n, y, sums);
+          products_of<Back>(steps, delta, delta_u, g, b + n % width, c + n % width, a_values + n, y,
+                            sums);
         for (std::int64_t t = 0; t < steps; ++t) {
           const std::int64_t to = at + t * D;
           simd::store_unit((Back ? l.u_grad : l.out) + to, simd::mul(y[t], z[t]));

@@ -628,14 +628,14 @@ void selective() {
   // [selective_scan]
   using namespace scanrec;
   const extents shape{.batch = 2, .time = 300, .channel = 24};
-  const extents mixing{.batch = 2, .time = 300, .group = 4};  // four states, shared by all channels
+  const extents bc{.batch = 2, .time = 300, .group = 4};  // four states, shared by all channels
   const extents own{.channel = 24, .group = 4};
   floats u(14400, 1.0f), delta(14400, 0.5f), a(96, -1.0f), b(2400, 0.1f), c(2400, 0.1f), out(14400);
   const selective_arrays<float> arrays{.u = view(u, shape),
                                        .delta = view(delta, shape),
                                        .a = state_view(a, own),
-                                       .b = sequence_view(b, mixing, states_last(mixing)),
-                                       .c = sequence_view(c, mixing, states_last(mixing)),
+                                       .b = sequence_view(b, bc, states_last(bc)),
+                                       .c = sequence_view(c, bc, states_last(bc)),
                                        .softplus = true};
   selective_scan(arrays, view(out, shape));
 
@@ -643,7 +643,7 @@ void selective() {
   selective_scan_vjp(arrays, view(out, shape),  // of half the sum of squares
                      {.u = view(u_grad, shape),
                       .a = state_view(a_grad, own),
-                      .b = sequence_view(b_grad, mixing, states_last(mixing))});
+                      .b = sequence_view(b_grad, bc, states_last(bc))});
   // [/selective_scan]
   assert(out[0] > 0 && u_grad[0] > 0 && b_grad[0] > 0 && a_grad[0] > 0);
 }

@@ -114,29 +114,29 @@ struct array {
 
 /// B or C. Complex ones of every step are two arrays.
 template <class V, class S>
-struct mixing {
+struct bc {
   array<S> steps, imaginary;
   array<V> channels;
 
   template <class E>
-  [[nodiscard]] mixing_view<E> view() {
-    using part = typename mixing_view<E>::part;
-    mixing_view<E> v;
+  [[nodiscard]] bc_view<E> view() {
+    using part = typename bc_view<E>::part;
+    bc_view<E> v;
     if (!steps.absent()) v.steps = stored_sequence<part>(steps.sequence());
     if (!imaginary.absent()) v.imaginary = stored_sequence<part>(imaginary.sequence());
     v.channels = channels.state();
     return v;
   }
-  bool operator==(const mixing&) const = default;
+  bool operator==(const bc&) const = default;
 };
 
 /// What is read of a call; R is the real type of V.
 template <class V, class S, class R = detail::real_part_of<V>>
 struct given {
   array<S> u, delta, z, out_grad;
-  array<R> skip, bias, intervals;
+  array<R> d, bias, intervals;
   array<V> a, initial, final_grad;
-  mixing<V, S> b, c;
+  bc<V, S> b, c;
   tested::guarded_vector<unsigned char> reset_mask;
   sequence_view<const bool> resets;
 };
@@ -144,9 +144,9 @@ struct given {
 template <class V, class S, class R = detail::real_part_of<V>>
 struct written {
   array<S> out, u, delta, z;
-  array<R> skip, bias, intervals;
+  array<R> d, bias, intervals;
   array<V> final_state, checkpoints, a, initial;
-  mixing<V, S> b, c;
+  bc<V, S> b, c;
 
   bool operator==(const written&) const = default;
 };
@@ -208,7 +208,7 @@ class call {
         return rate;
     });
     if (p.intervals) fill(in.intervals, rows, numbers.intervals, [&] { return 0.2 + fraction(); });
-    const auto mix = [&](mixing<V, S>& m, bool every_step, auto& to) {
+    const auto mix = [&](bc<V, S>& m, bool every_step, auto& to) {
       if (!every_step) return fill(m.channels, own, to, any);
       if constexpr (!complexes) {
         fill(m.steps, steps, to, unit);
@@ -219,7 +219,7 @@ class call {
       }
     };
     mix(in.b, p.b_steps, numbers.b), mix(in.c, p.c_steps, numbers.c);
-    if (p.skip) fill(in.skip, one, numbers.skip, unit);
+    if (p.d) fill(in.d, one, numbers.d, unit);
     if (p.z) fill(in.z, shape, numbers.z, [&] { return 4 * unit(); });
     if (p.bias) fill(in.bias, one, numbers.bias, [&] { return p.softplus ? unit() : 0.1; });
     if (p.initial) fill(in.initial, state, numbers.initial, any);
@@ -231,10 +231,10 @@ class call {
     if (p.z) got.z = got.out;
     got.final_state = {state, still}, got.initial = got.final_state;
     got.a = {own, still};
-    if (p.skip) got.skip = {one, still};
+    if (p.d) got.d = {one, still};
     if (p.bias) got.bias = {one, still};
     if (p.intervals) got.intervals = {rows, lies};
-    const auto like = [&](mixing<V, S>& m, bool every_step) {
+    const auto like = [&](bc<V, S>& m, bool every_step) {
       if (every_step)
         m.steps = {steps, lies};
       else
@@ -253,7 +253,7 @@ class call {
             .a = in.a.state(),
             .b = in.b.template view<const V>(),
             .c = in.c.template view<const V>(),
-            .skip = in.skip.state(),
+            .d = in.d.state(),
             .z = in.z.sequence(),
             .delta_bias = in.bias.state(),
             .softplus = p.softplus,
@@ -272,7 +272,7 @@ class call {
             .a = got.a.state(),
             .b = got.b.template view<V>(),
             .c = got.c.template view<V>(),
-            .skip = got.skip.state(),
+            .d = got.d.state(),
             .z = got.z.sequence(),
             .delta_bias = got.bias.state(),
             .initial_state = got.initial.state(),
@@ -302,7 +302,7 @@ class call {
     compare("z_grad", got.z, want.z), compare("a_grad", got.a, want.a);
     compare("b_grad", got.b, want.b), compare("c_grad", got.c, want.c);
     compare("intervals_grad", got.intervals, want.intervals);
-    compare("skip_grad", got.skip, want.skip), compare("delta_bias_grad", got.bias, want.bias);
+    compare("d_grad", got.d, want.d), compare("delta_bias_grad", got.bias, want.bias);
     compare("initial_grad", got.initial, want.initial);
   }
 
@@ -334,8 +334,7 @@ class call {
         }
   }
   template <class Number>
-  void compare(const char* name, mixing<V, S>& is,
-               const std::vector<bounded_number<Number>>& want) {
+  void compare(const char* name, bc<V, S>& is, const std::vector<bounded_number<Number>>& want) {
     compare(name, is.channels, want);
     if constexpr (!complexes) {
       compare(name, is.steps, want);
@@ -376,7 +375,7 @@ inline std::string to_string(const problem& p) {
   for (const auto& [on, name] : {std::pair{p.b_steps, "B of steps"},
                                  {p.c_steps, "C of steps"},
                                  {p.softplus, "softplus"},
-                                 {p.skip, "D"},
+                                 {p.d, "D"},
                                  {p.z, "z"},
                                  {p.bias, "bias"},
                                  {p.initial, "initial"},
@@ -446,7 +445,7 @@ inline problem random_problem(reference::generator& bits) {
   p.states = one_of(1, 2, 3, 4, 5, 8, 16, 17);
   p.b_steps = often(), p.c_steps = often(), p.softplus = often();
   if (!p.b_steps && !p.c_steps) p.groups = 1;
-  p.skip = often(), p.z = often(), p.bias = often(), p.initial = often();
+  p.d = often(), p.z = often(), p.bias = often(), p.initial = often();
   p.resets = static_cast<int>(one_of(0, 0, 1, 2, 3, 4));
   p.intervals = !often();
   p.grows = bits() % 6 == 0;

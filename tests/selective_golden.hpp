@@ -18,15 +18,15 @@ void check_golden(const std::string& name, const Backend& on) {
     call<V, S> of(p, lies, 5);
     of.run(on, kept);
     const auto add_array = [&](const auto& a) { row.add_all(a.bytes()); };
-    const auto add_mixing = [&](const auto& m) {
+    const auto add_bc = [&](const auto& m) {
       add_array(m.steps), add_array(m.imaginary), add_array(m.channels);
     };
     for (const auto* const a : {&of.got.out, &of.got.u, &of.got.delta, &of.got.z}) add_array(*a);
-    for (const auto* const a : {&of.got.skip, &of.got.bias, &of.got.intervals}) add_array(*a);
+    for (const auto* const a : {&of.got.d, &of.got.bias, &of.got.intervals}) add_array(*a);
     for (const auto* const a :
          {&of.got.final_state, &of.got.checkpoints, &of.got.a, &of.got.initial})
       add_array(*a);
-    add_mixing(of.got.b), add_mixing(of.got.c);
+    add_bc(of.got.b), add_bc(of.got.c);
     row.end_hash();
   };
   problem p = usual();

@@ -116,7 +116,7 @@ struct problem {
   extents shape{};
   std::int64_t groups = 1, states = 1;
   bool b_steps = true, c_steps = true;
-  bool softplus = true, skip = true, z = true, bias = true, initial = true;
+  bool softplus = true, d = true, z = true, bias = true, initial = true;
   bool intervals = false;
   int resets =
       0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
@@ -129,14 +129,14 @@ struct problem {
 template <class Number>
 struct arrays {
   using numbers = std::vector<long double>;
-  numbers u, delta, skip, z, bias, intervals, out_grad;
+  numbers u, delta, d, z, bias, intervals, out_grad;
   std::vector<Number> a, b, c, initial, final_grad;
   std::vector<std::uint8_t> reset;  // (batch, time, channel), in scan order
 };
 /// The same of results.
 template <class Number>
 struct results {
-  std::vector<bounded> out, u, delta, skip, z, bias, intervals;
+  std::vector<bounded> out, u, delta, d, z, bias, intervals;
   std::vector<bounded_number<Number>> final_state, a, b, c, initial;
 };
 
@@ -154,13 +154,13 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
   r.final_state.resize(static_cast<std::size_t>(B * D * N)), r.initial = r.final_state;
   std::vector<running_sum<Number>> of_a(static_cast<std::size_t>(D * N)), of_b(in.b.size()),
       of_c(in.c.size());
-  std::vector<running_sum<long double>> of_skip(static_cast<std::size_t>(D)),
-      of_bias = of_skip, of_intervals(in.intervals.size());
+  std::vector<running_sum<long double>> of_d(static_cast<std::size_t>(D)),
+      of_bias = of_d, of_intervals(in.intervals.size());
   std::vector<state> x(static_cast<std::size_t>(T * N)), gate = x;
   for (std::int64_t b = 0; b < B; ++b)
     for (std::int64_t d = 0; d < D; ++d) {
       const auto at = [&](std::int64_t t) { return (b * T + t) * D + d; };
-      const auto mixing = [&](bool steps, std::int64_t t, std::int64_t n) {
+      const auto bc = [&](bool steps, std::int64_t t, std::int64_t n) {
         return steps ? ((b * T + t) * G + d / per_group) * N + n : d * N + n;
       };
       const auto argument = [&](std::int64_t t) {
@@ -178,19 +178,19 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       };
       std::vector<bounded> y(static_cast<std::size_t>(T));
       for (std::int64_t t = 0; t < T; ++t) {
-        const bounded step = step_of(t), fed = m.product(step, exact(in.u[at(t)]));
+        const bounded step = step_of(t), delta_u = m.product(step, exact(in.u[at(t)]));
         running_sum<long double> mixed;
         for (std::int64_t n = 0; n < N; ++n) {
           const bool reset = in.reset[at(t)] != 0;
           gate[t * N + n] = reset ? state{} : m.exp(m.product(step, exact(in.a[d * N + n])));
           const state before = reset ? state{} : t > 0 ? x[(t - 1) * N + n] : start(n);
           x[t * N + n] = m.sum(m.product(gate[t * N + n], before),
-                               m.product(exact(in.b[mixing(p.b_steps, t, n)]), fed));
-          mixed.add(real_of(m.product(exact(in.c[mixing(p.c_steps, t, n)]), x[t * N + n])), 2);
+                               m.product(exact(in.b[bc(p.b_steps, t, n)]), delta_u));
+          mixed.add(real_of(m.product(exact(in.c[bc(p.c_steps, t, n)]), x[t * N + n])), 2);
         }
         running_sum<long double> all;
         all.add(twice(mixed.total(m)));
-        if (p.skip) all.add(m.product(exact(in.skip[d]), exact(in.u[at(t)])));
+        if (p.d) all.add(m.product(exact(in.d[d]), exact(in.u[at(t)])));
         y[t] = all.total(m);
         r.out[at(t)] = y[t];
         if (p.z) {
@@ -204,7 +204,7 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       std::vector<state> carry(static_cast<std::size_t>(N));
       for (std::int64_t n = 0; n < N; ++n) carry[n] = exact(in.final_grad[(b * D + d) * N + n]);
       for (std::int64_t t = T - 1; t >= 0; --t) {
-        const bounded step = step_of(t), u = exact(in.u[at(t)]), fed = m.product(step, u);
+        const bounded step = step_of(t), u = exact(in.u[at(t)]), delta_u = m.product(step, u);
         const bounded g = exact(in.out_grad[at(t)]), z = exact(p.z ? in.z[at(t)] : 0.0L);
         const bounded s = m.sigmoid(z);
         const bounded y_grad = p.z ? m.product(g, m.product(z, s)) : g;
@@ -213,32 +213,32 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
           const bounded slope = m.product(s, m.sum(bounded{1, 0}, m.product(z, rest)));
           r.z[at(t)] = m.product(m.product(g, y[t]), slope);
         }
-        running_sum<long double> fed_sum, gate_sum;
+        running_sum<long double> delta_u_sum, gate_sum;
         for (std::int64_t n = 0; n < N; ++n) {
-          const state B_n = exact(in.b[mixing(p.b_steps, t, n)]);
-          const state C_n = exact(in.c[mixing(p.c_steps, t, n)]);
+          const state B_n = exact(in.b[bc(p.b_steps, t, n)]);
+          const state C_n = exact(in.c[bc(p.c_steps, t, n)]);
           const state before = t > 0 ? x[(t - 1) * N + n] : start(n);
           const state l = m.sum(m.product(twice(y_grad), conj_of(C_n)), carry[n]);
           const state met = m.product(l, conj_of(m.product(gate[t * N + n], before)));
-          fed_sum.add(real_of(m.product(conj_of(l), B_n)), 2);
+          delta_u_sum.add(real_of(m.product(conj_of(l), B_n)), 2);
           gate_sum.add(real_of(m.product(exact(in.a[d * N + n]), conj_of(met))), 2);
           of_a[d * N + n].add(m.product(step, met));
-          of_b[mixing(p.b_steps, t, n)].add(m.product(l, fed));
-          of_c[mixing(p.c_steps, t, n)].add(m.product(twice(y_grad), conj_of(x[t * N + n])));
+          of_b[bc(p.b_steps, t, n)].add(m.product(l, delta_u));
+          of_c[bc(p.c_steps, t, n)].add(m.product(twice(y_grad), conj_of(x[t * N + n])));
           carry[n] = m.product(conj_of(gate[t * N + n]), l);
         }
         running_sum<long double> of_u, of_step;
-        of_u.add(m.product(step, fed_sum.total(m)));
-        if (p.skip) of_u.add(m.product(exact(in.skip[d]), y_grad));
+        of_u.add(m.product(step, delta_u_sum.total(m)));
+        if (p.d) of_u.add(m.product(exact(in.d[d]), y_grad));
         r.u[at(t)] = of_u.total(m);
-        of_step.add(m.product(u, fed_sum.total(m))), of_step.add(gate_sum.total(m));
+        of_step.add(m.product(u, delta_u_sum.total(m))), of_step.add(gate_sum.total(m));
         bounded slope = p.softplus ? m.softplus_slope(argument(t)) : bounded{1, 0};
         if (p.intervals) {
           slope = m.product(slope, exact(in.intervals[b * T + t]));
           of_intervals[b * T + t].add(m.product(of_step.total(m), soft_of(t)));
         }
         r.delta[at(t)] = m.product(of_step.total(m), slope);
-        of_skip[d].add(m.product(y_grad, u)), of_bias[d].add(r.delta[at(t)]);
+        of_d[d].add(m.product(y_grad, u)), of_bias[d].add(r.delta[at(t)]);
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
@@ -246,7 +246,7 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
   const auto put = [&](auto& to, const auto& sums) {
     for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };
-  put(r.a, of_a), put(r.b, of_b), put(r.c, of_c), put(r.skip, of_skip), put(r.bias, of_bias);
+  put(r.a, of_a), put(r.b, of_b), put(r.c, of_c), put(r.d, of_d), put(r.bias, of_bias);
   put(r.intervals, of_intervals);
   return r;
 }

@@ -119,12 +119,12 @@ TEST_CASE("sums over channels of all groups and two neighbouring intervals are k
   std::vector<float> grad(static_cast<std::size_t>(batch * steps * groups * states));
   detail::selective_problem<float> p;
   p.batch = batch, p.time = steps, p.channels = groups, p.states = states, p.groups = groups;
-  detail::mixing_array<float> of_b;
+  detail::bc_array<float> of_b;
   of_b.steps = {
       reinterpret_cast<std::byte*>(grad.data()),
       {.batch = steps * groups * states, .time = groups * states, .channel = 1, .group = states},
       &detail::rows_of<float, float>};
-  using totals = detail::mixing_totals<float>;
+  using totals = detail::bc_totals<float>;
   const detail::selective_plan plan(p, totals::width, 1);
   detail::arena size;
   totals(p, plan, of_b, false, size);
@@ -314,7 +314,7 @@ void check_central_differences(int count, std::uint64_t seed) {
       }
     };
     compare("u", c.in.u, c.got.u), compare("delta", c.in.delta, c.got.delta);
-    compare("a", c.in.a, c.got.a), compare("skip", c.in.skip, c.got.skip);
+    compare("a", c.in.a, c.got.a), compare("d", c.in.d, c.got.d);
     compare("z", c.in.z, c.got.z), compare("bias", c.in.bias, c.got.bias);
     compare("intervals", c.in.intervals, c.got.intervals);
     compare("b", c.in.b.steps, c.got.b.steps), compare("b", c.in.b.channels, c.got.b.channels);
@@ -332,7 +332,7 @@ TEST_CASE("gradients are central differences", "[selective]") {
 
 TEST_CASE("complex B and C are one array or their parts", "[selective]") {
   problem p = usual();
-  p.skip = p.z = p.intervals = false;
+  p.d = p.z = p.intervals = false;
   call<std::complex<float>, float> of(p, order::channels_last, 19);
   of.run(tiled{});
   const extents shape = of.in.b.steps.shape;
@@ -572,7 +572,7 @@ TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
   CHECK(forward([&](auto& a, auto&, auto&) { a.b = state({.channel = 42, .group = 5}); }) == "b");
   CHECK(forward([&](auto& a, auto&, auto&) { a.b.channels = a.a; }) == "b");
   CHECK(forward([&](auto& a, auto&, auto&) { a.b.imaginary = a.b.steps; }) == "b");
-  CHECK(forward([&](auto& a, auto&, auto&) { a.skip = state({.channel = 1}); }) == "skip");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.d = state({.channel = 1}); }) == "d");
   CHECK(forward([&](auto& a, auto&, auto&) { a.delta_bias = state({.channel = 2}); }) ==
         "delta_bias");
   CHECK(forward([&](auto& a, auto&, auto&) { a.z = sequence({2, 300, 1}); }) == "z");

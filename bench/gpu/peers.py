@@ -111,13 +111,13 @@ def mamba(torch, gates, inputs, grads, _):
 def by_jax(jax, scan, gates, inputs, grads):
     forward = jax.jit(scan)
     prepare = jax.jit(lambda a, u: jax.vjp(scan, a, u)[1])
-    pull = jax.jit(lambda backward, g: backward(g))
+    transpose = jax.jit(lambda backward, g: backward(g))
     kept = []
 
     def vjp():
         if not kept:
             kept.append(prepare(gates, inputs))
-        return pull(kept[0], grads)
+        return transpose(kept[0], grads)
 
     return {"forward": lambda: forward(gates, inputs), "vjp": vjp}
 

@@ -26,19 +26,19 @@ struct layer {
   std::int64_t kept = memory::checkpoint_extents(shape).time * shape.batch * own;
   T *u = role<T>(0, n), *delta = role<T>(1, n), *z = role<T>(2, n), *out_grad = role<T>(3, n);
   T *out = role<T>(4, n), *gradients = role<T>(5, 3 * n);
-  T* mixing = role<T>(6, 4 * mixed);                       // B, C, their gradients
-  float* rates = role<float>(7, 2 * own);                  // A, its gradient
+  T* bc = role<T>(6, 4 * mixed);                           // B, C, their gradients
+  float* a_values = role<float>(7, 2 * own);               // A, its gradient
   float* per_channel = role<float>(8, 4 * shape.channel);  // D, bias, their gradients
   float* states_kept = role<float>(9, kept);
 
   explicit layer(const extents& of) : shape(of) {}
   [[nodiscard]] sequence_view<T> array(T* p) const { return {p, shape}; }
-  [[nodiscard]] sequence_view<T> mixing_array(int i) const {
+  [[nodiscard]] sequence_view<T> bc_array(int i) const {
     const extents of{.batch = shape.batch, .time = shape.time, .channel = 1, .group = states};
-    return {mixing + i * mixed, of, states_last(of)};
+    return {bc + i * mixed, of, states_last(of)};
   }
   [[nodiscard]] state_view<float> rate_array(int i) const {
-    return {rates + i * own,
+    return {a_values + i * own,
             {.channel = shape.channel, .group = states},
             {.channel = states, .group = 1}};
   }
@@ -54,9 +54,9 @@ struct layer {
     return {.u = array(u),
             .delta = array(delta),
             .a = rate_array(0),
-            .b = mixing_array(0),
-            .c = mixing_array(1),
-            .skip = channel_array(0),
+            .b = bc_array(0),
+            .c = bc_array(1),
+            .d = channel_array(0),
             .z = array(z),
             .delta_bias = channel_array(1),
             .softplus = true};
@@ -65,9 +65,9 @@ struct layer {
     return {.u = array(gradients),
             .delta = array(gradients + n),
             .a = rate_array(1),
-            .b = mixing_array(2),
-            .c = mixing_array(3),
-            .skip = channel_array(2),
+            .b = bc_array(2),
+            .c = bc_array(3),
+            .d = channel_array(2),
             .z = array(gradients + 2 * n),
             .delta_bias = channel_array(3)};
   }
@@ -98,7 +98,7 @@ subject make_subject(const std::string& workload, const extents& shape, selectiv
     const machine& gpu = machine::here();
     gpu.fill(l.u, l.n, -1.0f, 1.0f, 0), gpu.fill(l.delta, l.n, -1.0f, 1.0f, 1);
     gpu.fill(l.z, l.n, -1.0f, 1.0f, 2), gpu.fill(l.out_grad, l.n, -1.0f, 1.0f, 3);
-    gpu.fill(l.mixing, 2 * l.mixed, -1.0f, 1.0f, 4), gpu.fill(l.rates, l.own, -16.0f, -1.0f, 5);
+    gpu.fill(l.bc, 2 * l.mixed, -1.0f, 1.0f, 4), gpu.fill(l.a_values, l.own, -16.0f, -1.0f, 5);
     // Steps of about 0.01, as layers begin with.
     gpu.fill(l.per_channel, l.shape.channel, 0.5f, 1.5f, 6);
     gpu.fill(l.per_channel + l.shape.channel, l.shape.channel, -5.0f, -4.0f, 7);

@@ -50,8 +50,8 @@ def gradient_of(scan):
     """States, and the gradients of gate and input."""
 
     def forward_and_back(gate, input, cotangent):
-        state, pull = jax.vjp(scan, gate, input)
-        return state, *pull(cotangent)
+        state, vjp = jax.vjp(scan, gate, input)
+        return state, *vjp(cotangent)
 
     return forward_and_back
 

@@ -29,33 +29,32 @@ SCANREC_INLINE constexpr strides states_last(const extents& shape) {
 /// fall to one of the groups, or of every channel (channel, group states), the same at all steps.
 /// Complex ones of every step are a view of std::complex, or two of their parts, in any type.
 template <class V>
-struct mixing_view {
+struct bc_view {
   using part = detail::real_part_of<V>;
   stored_sequence<part> steps;
   stored_sequence<part> imaginary;  ///< where V is complex: of the same shape as `steps`
   state_view<V> channels;
 
-  SCANREC_INLINE constexpr mixing_view() = default;
+  SCANREC_INLINE constexpr bc_view() = default;
   template <class S>
   requires(!detail::is_complex<std::remove_const_t<V>> &&
            std::is_constructible_v<stored_sequence<V>, sequence_view<S>>) SCANREC_INLINE
-      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      bc_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
       : steps(view) {}
   template <class S>
   requires(detail::is_complex<std::remove_const_t<V>>&& std::is_convertible_v<S*, V*>)
-      SCANREC_INLINE
-      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      SCANREC_INLINE bc_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
       : steps(part_of(view, 0)), imaginary(part_of(view, 1)) {}
   template <class Re, class Im>
   requires(detail::is_complex<std::remove_const_t<V>>) SCANREC_INLINE
-      mixing_view(const sequence_view<Re>& real, const sequence_view<Im>& imaginary_part)
+      bc_view(const sequence_view<Re>& real, const sequence_view<Im>& imaginary_part)
       : steps(real), imaginary(imaginary_part) {}
   SCANREC_INLINE
-  mixing_view(const state_view<V>& view)  // NOLINT(google-explicit-constructor)
+  bc_view(const state_view<V>& view)  // NOLINT(google-explicit-constructor)
       : channels(view) {}
   template <class U>
   requires(std::is_same_v<const U, V>) SCANREC_INLINE
-      mixing_view(const state_view<U>& view)  // NOLINT(google-explicit-constructor)
+      bc_view(const state_view<U>& view)  // NOLINT(google-explicit-constructor)
       : channels(view) {}
 
   [[nodiscard]] SCANREC_INLINE bool absent() const {
@@ -82,7 +81,7 @@ struct mixing_view {
 /// std::complex of one of them. Steps, inputs and outputs are real.
 ///
 /// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V's real type. a:
-///         (channel, group states), 2^31 - 1 states at most. skip, delta_bias: (channel). The
+///         (channel, group states), 2^31 - 1 states at most. d, delta_bias: (channel). The
 ///         states of a channel are the `group` axis. intervals: (batch, time, 1).
 /// Units   interval times step times a is dimensionless.
 template <class V>
@@ -90,8 +89,8 @@ struct selective_arrays {
   using real = detail::real_part_of<V>;
   stored_sequence<const real> u, delta;
   detail::state_option<const V> a;
-  mixing_view<const V> b, c;
-  detail::state_option<const real> skip{};        ///< D; absent: 0
+  bc_view<const V> b, c;
+  detail::state_option<const real> d{};           ///< D; absent: 0
   stored_sequence<const real> z{};                ///< absent: outputs are not gated
   detail::state_option<const real> delta_bias{};  ///< absent: 0
   bool softplus = false;  ///< whether steps are softplus(delta + delta_bias)
@@ -131,8 +130,8 @@ struct selective_gradients {
   using real = detail::real_part_of<V>;
   stored_sequence<real> u{}, delta{};
   detail::state_option<V> a{};
-  mixing_view<V> b{}, c{};
-  detail::state_option<real> skip{};
+  bc_view<V> b{}, c{};
+  detail::state_option<real> d{};
   stored_sequence<real> z{};
   detail::state_option<real> delta_bias{};
   detail::state_option<V> initial_state{};

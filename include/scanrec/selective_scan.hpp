@@ -26,7 +26,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// A selective scan; V is the type of states: float, double, or std::complex of one of them.
 ///
 /// Shapes    u, delta, z, out: (batch, time, channel), of any strides, time-contiguous ones too, in
-///           any types that compute in V. a: (channel, group states); b, c: mixing_view. out may be
+///           any types that compute in V. a: (channel, group states); b, c: bc_view. out may be
 ///           absent where the final state or checkpoints are wanted alone.
 /// Bits      for given shapes the same for any number of threads; those of `sequential`.
 /// Aliasing  out may be u, delta or z, final_state may be initial_state: same pointer, strides,

@@ -47,15 +47,14 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
         {.batch = a.strides[0], .time = a.strides[1], .channel = a.strides[2]});
   }
   template <class E>
-  mixing_view<E> mixing(const char* argument, const scanrec_typed_array& a,
-                        std::int32_t of_steps) const {
+  bc_view<E> bc(const char* argument, const scanrec_typed_array& a, std::int32_t of_steps) const {
     if (of_steps == 0) {
       if (a.strides != nullptr && a.dtype != p_.dtype) refuse(argument, state_name, a.dtype);
       return states_of_channels<E>({a.data, a.strides});
     }
     if (a.strides == nullptr) return {};
     const auto part = [&](int which) {
-      return this->template stored<typename mixing_view<E>::part>(
+      return this->template stored<typename bc_view<E>::part>(
           argument, a,
           {.batch = p_.batch, .time = p_.time, .channel = p_.groups, .group = p_.states},
           {.batch = a.strides[0],
@@ -64,7 +63,7 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
            .group = a.strides[3]},
           which);
     };
-    mixing_view<E> view;
+    bc_view<E> view;
     view.steps = part(0);
     if constexpr (detail::is_complex<V>) view.imaginary = part(1);
     return view;
@@ -120,9 +119,9 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
     return {.u = sequence<const real>("u", a.u),
             .delta = sequence<const real>("delta", a.delta),
             .a = states_of_channels<const V>(a.a),
-            .b = mixing<const V>("b", a.b, p_.b_of_steps),
-            .c = mixing<const V>("c", a.c, p_.c_of_steps),
-            .skip = channels<const real>(a.skip),
+            .b = bc<const V>("b", a.b, p_.b_of_steps),
+            .c = bc<const V>("c", a.c, p_.c_of_steps),
+            .d = channels<const real>(a.d),
             .z = sequence<const real>("z", a.z),
             .delta_bias = channels<const real>(a.delta_bias),
             .softplus = p_.softplus != 0,
@@ -160,9 +159,9 @@ void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp
       .u = of.template sequence<real>("u_grad", a.u_grad),
       .delta = of.template sequence<real>("delta_grad", a.delta_grad),
       .a = of.template states_of_channels<V>(a.a_grad),
-      .b = of.template mixing<V>("b_grad", a.b_grad, c.problem.b_of_steps),
-      .c = of.template mixing<V>("c_grad", a.c_grad, c.problem.c_of_steps),
-      .skip = of.template channels<real>(a.skip_grad),
+      .b = of.template bc<V>("b_grad", a.b_grad, c.problem.b_of_steps),
+      .c = of.template bc<V>("c_grad", a.c_grad, c.problem.c_of_steps),
+      .d = of.template channels<real>(a.d_grad),
       .z = of.template sequence<real>("z_grad", a.z_grad),
       .delta_bias = of.template channels<real>(a.delta_bias_grad),
       .initial_state = of.template states<V>(a.initial_grad),

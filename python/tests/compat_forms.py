@@ -624,8 +624,8 @@ def philtorch():
             else:
                 axes, D = (axes, D) if wide else (axes + "f", D[..., None])
                 sizes["p"] = D.shape[axes.index("p")] if "p" in axes else 1
-                fed = np.einsum("bnpf,bnf->bnp", named_axes(D, axes, "bnpf", sizes), u)
-                y = y + (fed if "p" in axes else fed[..., 0])
+                delta_u = np.einsum("bnpf,bnf->bnp", named_axes(D, axes, "bnpf", sizes), u)
+                y = y + (delta_u if "p" in axes else delta_u[..., 0])
         return y if zi is None else (y, h)
 
     def spaces(leads, inputs):

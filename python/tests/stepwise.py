@@ -79,10 +79,10 @@ def advance(layer, p, carry, begins, u):
     seen = np.concatenate([more[0], u[..., None]], -1)  # (B, E, conv)
     v = silu(np.sum(seen * p["weight_conv"], -1) + p.get("bias_conv", 0))
     n, r = layer.state_size, p["weight_delta"].shape[1]
-    low, b, c = np.split(v @ p["weight_mixing"].T, [r, r + n], -1)
+    low, b, c = np.split(v @ p["weight_projection"].T, [r, r + n], -1)
     step = softplus(low @ p["weight_delta"].T + p["bias_delta"])[..., None]
     h = np.exp(-step * np.exp(p["log_decay"])) * h + step * b[:, None] * v[..., None]
-    y = (np.sum(h * c[:, None], -1) + p["skip"] * v) * silu(z)
+    y = (np.sum(h * c[:, None], -1) + p["d"] * v) * silu(z)
     return (h, seen[..., 1:]), y @ p["weight_out"].T
 
 

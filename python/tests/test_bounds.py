@@ -265,7 +265,7 @@ def run_selective(call, dtype, number):
     whole, own = (batch, time, channels), (channels, states)
     typed, dtypes = {"u": whole, "delta": whole, "z": whole, "out": whole}, {}
     shapes = {
-        "a": own, "skip": (channels,), "delta_bias": (channels,), "intervals": (batch, time),
+        "a": own, "d": (channels,), "delta_bias": (channels,), "intervals": (batch, time),
         "initial_state": (batch, channels, states), "final_state": (batch, channels, states),
         "checkpoints": (batch, max(time - 1, 0) // 128, channels, states),
     }  # fmt: skip
@@ -274,12 +274,12 @@ def run_selective(call, dtype, number):
             typed[name] = (batch, time, groups, states)
         else:
             shapes[name] = own
-    reals = {"skip", "delta_bias", "intervals"}
+    reals = {"d", "delta_bias", "intervals"}
     names = native.CALLS[call].arrays
     for name in names:
         of = name.removesuffix("_grad")
         of = {"final": "final_state", "initial": "initial_state"}.get(of, of)
-        optional = ("skip", "z", "delta_bias", "intervals", "initial_state", "resets")
+        optional = ("d", "z", "delta_bias", "intervals", "initial_state", "resets")
         if of in optional and number % 3 == 0:
             continue
         writes = name.endswith("_grad") and name not in ("out_grad", "final_grad")

@@ -74,8 +74,8 @@ def jax_values(call, several):
             values = function(*given)
             return tuple(y for y in values if y.dtype != bool), values
 
-        values, pull, every = jax.vjp(numbers, *given, has_aux=True)
-        return every, pull(tuple(weights(x.shape).astype(x.dtype) for x in values))
+        values, vjp, every = jax.vjp(numbers, *given, has_aux=True)
+        return every, vjp(tuple(weights(x.shape).astype(x.dtype) for x in values))
 
     functions = [function for function, _ in parts]
     every = jax.jit(lambda given: list(map(of_one, functions, given)))

@@ -28,12 +28,12 @@ def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
         if of_steps
         else random(channels, states, dtype=dtype)
     )
-    rates = random(channels, states, dtype=dtype)
+    a_values = random(channels, states, dtype=dtype)
     arrays = {
         **{"u": sequence(), "delta": sequence()},
-        "a": (rates - 2 * np.maximum(rates.real, 0)).astype(dtype),
+        "a": (a_values - 2 * np.maximum(a_values.real, 0)).astype(dtype),
         **{"b": mixed(mixing[0]), "c": mixed(mixing[1])},
-        **{"skip": random(channels, dtype=real), "z": sequence()},
+        **{"d": random(channels, dtype=real), "z": sequence()},
         "delta_bias": random(channels, dtype=real),
         "intervals": 1 + random(batch, steps, dtype=real) / 2,
         "initial_state": random(batch, channels, states, dtype=dtype),

@@ -253,8 +253,8 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
     slow = SlowDecay(reverse, steps=20_000)
     gate, input, grad = map(jnp.asarray, slow.of_channels())
-    state, pull = jax.vjp(partial(linear_scan, log_gate=True, reverse=reverse), gate, input)
-    of_gate, of_input = pull(grad)
+    state, vjp = jax.vjp(partial(linear_scan, log_gate=True, reverse=reverse), gate, input)
+    of_gate, of_input = vjp(grad)
     assert slow.close(state, "state")
     assert slow.close(of_input, "input_grad") and slow.close(of_gate, "gate_grad")
 
@@ -273,10 +273,10 @@ def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
     slow = SlowDecay(reverse)
     input, first, grad = jnp.asarray(slow.input), jnp.ones(1, jnp.float32), jnp.asarray(slow.grad)
     scan = partial(linear_scan, jnp.float32(-1e-4), log_gate=True, reverse=reverse)
-    state, pull = jax.vjp(scan, input, first)
-    kept = [x for x in jax.tree.leaves(pull) if hasattr(x, "size")]
+    state, vjp = jax.vjp(scan, input, first)
+    kept = [x for x in jax.tree.leaves(vjp) if hasattr(x, "size")]
     assert all(x.size == 1 for x in kept)
-    of_input, of_first = pull(grad)
+    of_input, of_first = vjp(grad)
     assert slow.close(of_input, "input_grad") and slow.close(of_first, "initial_grad")
     # The gradient is linear in the cotangent: its tangent is itself, and its transpose the scan.
     pulled = lambda grad: jax.vjp(scan, input)[1](grad)[0]

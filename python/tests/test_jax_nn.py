@@ -277,8 +277,8 @@ def test_slow_decays_of_min_gru_keep_their_digits(random):
 
     @jax.jit
     def run(params, x):
-        y, pull = jax.vjp(lambda *given: layer.apply(*given)[0], params, x)
-        of_params, of_x = pull(jnp.ones_like(y))
+        y, vjp = jax.vjp(lambda *given: layer.apply(*given)[0], params, x)
+        of_params, of_x = vjp(jnp.ones_like(y))
         return y, of_x, *(way["bias"] for way in of_params["layer_0"].values())
 
     wide = jax.tree.map(lambda x: x.astype(float), (params, x))

@@ -290,14 +290,14 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     )
     scan = split(on_each, (OVER_TIME, OVER_TIME), OVER_TIME)
     gate, input, grad = (jnp.asarray(x)[None] for x in (slow.gate, slow.input, slow.grad))
-    state, pull = jax.vjp(scan, gate, input)
-    of_gate, of_input = pull(grad)
+    state, vjp = jax.vjp(scan, gate, input)
+    of_gate, of_input = vjp(grad)
     assert slow.close(state[0], "state") and slow.close(of_input[0], "input_grad")
     assert slow.close(of_gate[0], "gate_grad")
     on_each = partial(scanrec.jax.linear_scan, np.float32(-1e-4), log_gate=True, reverse=reverse)
     scan = split(partial(on_each, axis_name="t"), (OVER_TIME, P()), OVER_TIME)
-    pull = jax.vjp(scan, input, jnp.ones((1, 1), jnp.float32))[1]
-    of_input, of_first = pull(grad)
+    vjp = jax.vjp(scan, input, jnp.ones((1, 1), jnp.float32))[1]
+    of_input, of_first = vjp(grad)
     assert slow.close(of_input[0], "input_grad") and slow.close(of_first[0], "initial_grad")
 
 

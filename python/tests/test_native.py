@@ -71,7 +71,7 @@ SELECTIVE = dict(
 
 def selective_arrays(random):
     """What a selective scan with these sizes reads."""
-    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), skip=(4,))
+    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), d=(4,))
     return {name: random(*shape) for name, shape in shapes.items()}
 
 
@@ -141,7 +141,7 @@ def test_selective_scan_of_the_c_interface(random):
     for t in range(3):
         state = np.exp(step[:, t, :, None] * x["a"]) * state
         state += (step * x["u"])[:, t, :, None] * b[:, t]
-        want[:, t] = (state * x["c"]).sum(-1) + x["skip"] * x["u"][:, t]
+        want[:, t] = (state * x["c"]).sum(-1) + x["d"] * x["u"][:, t]
     assert np.allclose(out, want, rtol=1e-12) and np.allclose(final, state, rtol=1e-12)
     # Arrays in types of their own.
     narrow = {name: x[name].astype(np.float16) for name in ("u", "b")}
@@ -151,9 +151,9 @@ def test_selective_scan_of_the_c_interface(random):
     run_selective("selective_scan", narrow | {"out": short}, of, dtype="float32")
     assert np.allclose(short, want, rtol=5e-3, atol=5e-3)
     # The gradient of D is a sum over all else.
-    of_skip = np.zeros(4)
-    run_selective("selective_scan_vjp", x | {"out_grad": out, "skip_grad": of_skip})
-    assert np.allclose(of_skip, (out * x["u"]).sum((0, 1)), rtol=1e-12)
+    of_d = np.zeros(4)
+    run_selective("selective_scan_vjp", x | {"out_grad": out, "d_grad": of_d})
+    assert np.allclose(of_d, (out * x["u"]).sum((0, 1)), rtol=1e-12)
 
 
 def test_selective_lanes_are_one_by_one(random):

@@ -159,8 +159,8 @@ def test_forward_mode_that_begins_after_the_call(random):
     value = lambda f: lambda pre: f(pre, return_final=True)[0] if f is qrnn_pool else f(pre)[0]
     out = {}
     for f in (qrnn_pool, composed):
-        _, pull = func.vjp(value(f), pre)
-        out[f] = [func.jvp(lambda c, pull=pull: pull(c)[0], (cotangent,), (moves,))[1]]
+        _, vjp = func.vjp(value(f), pre)
+        out[f] = [func.jvp(lambda c, vjp=vjp: vjp(c)[0], (cotangent,), (moves,))[1]]
         leaf = pre.clone().requires_grad_()
         with forward_ad.dual_level():
             weights = forward_ad.make_dual(cotangent, moves)

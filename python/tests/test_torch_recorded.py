@@ -227,9 +227,9 @@ def test_derivatives_of_recorded_gradients(name):
     """These programs contain an adjoint, or a tangent, as an operator."""
     model, x, w = problem(name)
     moved = like(x, 7)
-    pull = lambda *x: func.vjp(model, *x)[1](w)
+    vjp = lambda *x: func.vjp(model, *x)[1](w)
     push = lambda *x: func.jvp(model, x, moved)[1]
-    for f in (pull, push):
+    for f in (vjp, push):
         program, at = make_fx(f)(*x), leaves(x)
         found = [torch.autograd.grad(squares(of(*at)), at) for of in (program, f)]
         close(*found)
@@ -245,10 +245,10 @@ def test_levels_of_forward_mode_of_recorded_gradients(name):
     called = lambda *x: func.vjp(model, *x)[1](w)
     moved = like(x, 7)
     push = lambda f: lambda *x: func.jvp(f, x, moved)[1]
-    pull = lambda f: lambda *x: func.grad(lambda *x: sum(y.sum() for y in f(*x)), every)(*x)
-    for of in (lambda f: push(pull(f)), lambda f: pull(push(f)), lambda f: pull(pull(f))):
+    vjp = lambda f: lambda *x: func.grad(lambda *x: sum(y.sum() for y in f(*x)), every)(*x)
+    for of in (lambda f: push(vjp(f)), lambda f: vjp(push(f)), lambda f: vjp(vjp(f))):
         close(of(program)(*x), of(called)(*x))
-    for of in (lambda f: push(push(f)), lambda f: push(pull(push(f)))):
+    for of in (lambda f: push(push(f)), lambda f: push(vjp(push(f)))):
         with pytest.raises(NotImplementedError, match="levels of forward mode"):
             of(program)(*x)
 

@@ -58,7 +58,7 @@ def by_loop(
     if initial_state is not None:
         state = state + wide(initial_state)
     # Taken apart at once: a gradient of each slice would be as long as the whole.
-    fed, delta, B, C = ((delta * u).unbind(-1), delta.unbind(-1), B.unbind(-1), C.unbind(-1))
+    delta_u, delta, B, C = ((delta * u).unbind(-1), delta.unbind(-1), B.unbind(-1), C.unbind(-1))
     out = {}
     for t in reversed(range(steps)) if reverse else range(steps):
         mark = t + 1 if reverse else t
@@ -66,7 +66,7 @@ def by_loop(
             reset = resets[:, None, mark] if resets.dim() == 2 else resets[:, :, mark]
             state = torch.where(reset[..., None], torch.zeros_like(state), state)
         b, c = (m[t] if len(m) == steps else m[0] for m in (B, C))
-        state = torch.exp(delta[t].unsqueeze(-1) * A) * state + fed[t].unsqueeze(-1) * b
+        state = torch.exp(delta[t].unsqueeze(-1) * A) * state + delta_u[t].unsqueeze(-1) * b
         out[t] = 2 * (state * c).sum(-1).real if A.is_complex() else (state * c).sum(-1)
     y = torch.stack([out[t] for t in range(steps)], -1) if steps else torch.zeros_like(u)
     if D is not None:
@@ -96,11 +96,11 @@ def problem(
         if name in constant
         else make(*((batch, groups) if groups else (batch,)), states, parts * steps, of=itype)
     )
-    rates = -0.5 * (1.01 + make(channels, states))
+    a_values = -0.5 * (1.01 + make(channels, states))
     x = dict(
         u=make(batch, channels, steps, of=itype, scale=2.0),
         delta=make(batch, channels, steps, of=itype, scale=0.5),
-        A=torch.complex(rates, 2 * make(channels, states)) if parts == 2 else rates,
+        A=torch.complex(a_values, 2 * make(channels, states)) if parts == 2 else a_values,
         B=mixing("B"),
         C=mixing("C"),
         D=make(channels),

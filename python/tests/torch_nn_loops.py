@@ -74,10 +74,10 @@ def mamba_step(layer, w, u, state, first, reverse):
     taps = w["weight_conv"].flip(-1) if reverse else w["weight_conv"]
     v = functional.silu((seen * taps).sum(-1) + w.get("bias_conv", 0))
     n = layer.state_size
-    low, b, c = (v @ w["weight_mixing"].T).split([len(w["weight_delta"].T), n, n], -1)
+    low, b, c = (v @ w["weight_projection"].T).split([len(w["weight_delta"].T), n, n], -1)
     step = functional.softplus(low @ w["weight_delta"].T + w["bias_delta"])[..., None]
     x = torch.exp(-step * w["log_decay"].exp()) * state[0] + step * b[:, None] * v[..., None]
-    out = ((x * c[:, None]).sum(-1) + w["skip"] * v) * functional.silu(z)
+    out = ((x * c[:, None]).sum(-1) + w["d"] * v) * functional.silu(z)
     return out @ w["weight_out"].T, (x, seen[..., :-1] if reverse else seen[..., 1:])
 
 

@@ -280,7 +280,7 @@ void check_added_gradients() {
   CHECK(doubled(once.got.b.steps, twice.got.b.steps));
   CHECK(doubled(once.got.b.imaginary, twice.got.b.imaginary));
   CHECK(doubled(once.got.initial, twice.got.initial));
-  CHECK(doubled(once.got.skip, twice.got.skip));
+  CHECK(doubled(once.got.d, twice.got.d));
   CHECK(doubled(once.got.bias, twice.got.bias));
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
@@ -288,7 +288,7 @@ void check_added_gradients() {
   call<V, double> aliased(p, order::time_contiguous, 13);
   gradients = aliased.gradients();
   gradients.delta = aliased.in.delta.sequence(), gradients.u = aliased.in.out_grad.sequence();
-  gradients.b = {}, gradients.skip = {}, gradients.a = {};
+  gradients.b = {}, gradients.d = {}, gradients.a = {};
   selective_scan_vjp(gpu, aliased.arrays(), aliased.in.out_grad.sequence(), gradients,
                      aliased.vjp_options(false));
   CHECK(aliased.in.delta.elements == once.got.delta.elements);

@@ -48,7 +48,7 @@ struct example {
     weight = random_matrix(steps * batch, sizes.channels, 2);
     // Steps of some size, so that all of it is felt.
     layer.own.delta_bias = random_matrix(1, D, 3).row(0);
-    layer.own.skip = random_matrix(1, D, 4).row(0);
+    layer.own.d = random_matrix(1, D, 4).row(0);
     start = {random_matrix(batch, D * sizes.states, 5), random_matrix((window - 1) * batch, D, 6)};
     if (mask_steps) {
       reset_mask = std::make_unique<bool[]>(static_cast<std::size_t>(steps * batch));
@@ -89,10 +89,10 @@ matrix outputs_of(const example& e) {
                  (t >= k ? wide((t - k) * B + b, d) : e.start.past((w - 1 + t - k) * B + b, d));
         v(0, d) = silu(sum);
       }
-      const matrix low = v * p.mixing, delta = low.leftCols(K) * p.delta;
+      const matrix low = v * p.projection, delta = low.leftCols(K) * p.delta;
       for (std::int64_t d = 0; d < D; ++d) {
         const double step = std::log1p(std::exp(delta(0, d) + p.delta_bias[d]));
-        double sum = p.skip[d] * v(0, d);
+        double sum = p.d[d] * v(0, d);
         for (std::int64_t n = 0; n < N; ++n) {
           double& h = state(0, d * N + n);
           h = std::exp(-step * std::exp(p.log_decay(d, n))) * h + step * low(0, K + n) * v(0, d);
@@ -134,7 +134,7 @@ TEST_CASE("weights of a Mamba layer begin as in the paper", "[selective]") {
       CHECK(std::abs(std::exp(layer.own.log_decay(d, n)) - static_cast<float>(n + 1)) < 1e-5f);
   }
   CHECK((least > 0.999e-3f && least < 2e-3f && most < 1.001e-1f && most > 5e-2f));
-  CHECK((layer.own.skip.array() == 1).all());
+  CHECK((layer.own.d.array() == 1).all());
 }
 
 // ---- gradients ---------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.own, nullptr), argument_error);
   CHECK(refused([&] { layer.forward(x, 2, s, memory, layer.own.input); }) == "y");
   CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &layer.own.output); }) == "x_grad");
-  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &g.mixing); }) == "x_grad");
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &g.projection); }) == "x_grad");
   const auto part = g.output.topRows(4);  // has as many columns as y
   CHECK(refused([&] { layer.backward(part, 2, memory, y, g, nullptr); }) == "x");
   CHECK(refused([&] { layer.backward(x, 2, memory, part, g, nullptr); }) == "y_grad");

@@ -555,14 +555,14 @@ MUTATIONS = (
     ),
     selective(
         "forward",
-        "simd::splat<lane>(fed[i]), b)",
-        "simd::splat<lane>(fed[0]), b)",
+        "simd::splat<lane>(delta_u[i]), b)",
+        "simd::splat<lane>(delta_u[0]), b)",
         "a single step gives all channels the input of the first",
     ),
     selective(
         "steps",
-        "State met = times_conj(l, kept[2 * i + 1]);",
-        "State met = simd::mul(l, kept[2 * i + 1]);",
+        "State gate_grad = times_conj(l, kept[2 * i + 1]);",
+        "State gate_grad = simd::mul(l, kept[2 * i + 1]);",
         "gradients of complex A are not conjugated",
     ),
     selective(
@@ -572,7 +572,7 @@ MUTATIONS = (
         "gradients of states cross a reset",
     ),
     selective(
-        "mixing_totals",
+        "bc_totals",
         "totals_ + (2 * group + odd)",
         "totals_ + (group + odd)",
         "totals of two groups lie in one position",

@@ -146,7 +146,7 @@ typedef struct scanrec_typed_array {
 } scanrec_typed_array;
 
 /// Arrays of scanrec_selective_scan, with a stride for every axis that is named here. Arrays
-/// without a type of their own have the problem's type, but skip, delta_bias and intervals its real
+/// without a type of their own have the problem's type, but d, delta_bias and intervals its real
 /// type.
 typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
@@ -155,7 +155,7 @@ typedef struct scanrec_selective_arrays {
   /// problem. Complex ones of every step are typed and have strides as their real parts, each of
   /// which the imaginary part follows.
   scanrec_typed_array b, c;
-  scanrec_array skip;           ///< D: channel; absent: 0
+  scanrec_array d;              ///< D: channel; absent: 0
   scanrec_typed_array z;        ///< batch, time, channel; absent: outputs are not gated
   scanrec_array delta_bias;     ///< channel; absent: 0
   scanrec_array intervals;      ///< factors of steps: batch, time; absent: 1
@@ -173,7 +173,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_typed_array u, delta;
   scanrec_array a;
   scanrec_typed_array b, c;
-  scanrec_array skip;
+  scanrec_array d;
   scanrec_typed_array z;
   scanrec_array delta_bias, intervals, initial_state, resets;
   scanrec_array checkpoints;  ///< what the forward call kept; absent: made again
@@ -182,7 +182,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_typed_array u_grad, delta_grad;
   scanrec_array a_grad;
   scanrec_typed_array b_grad, c_grad;
-  scanrec_array skip_grad;
+  scanrec_array d_grad;
   scanrec_typed_array z_grad;
   scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;

@@ -85,11 +85,11 @@ class mamba_layer {
     return {.input = matrix::Zero(C, 2 * D),
             .taps = matrix::Zero(sizes_.window, D),
             .taps_bias = row::Zero(D),
-            .mixing = matrix::Zero(D, K + 2 * N),
+            .projection = matrix::Zero(D, K + 2 * N),
             .delta = matrix::Zero(K, D),
             .delta_bias = row::Zero(D),
             .log_decay = matrix::Zero(D, N),
-            .skip = row::Zero(D),
+            .d = row::Zero(D),
             .output = matrix::Zero(D, C)};
   }
   /// Draws weights: those of products keep the variance of their inputs; A = -1, -2, ... -states in
@@ -107,7 +107,7 @@ class mamba_layer {
       const double most = 1 / std::sqrt(static_cast<double>(n));
       return std::uniform_real_distribution<double>(-most, most);
     };
-    draw(own.input, by_rows(own.input)), draw(own.mixing, by_rows(own.mixing));
+    draw(own.input, by_rows(own.input)), draw(own.projection, by_rows(own.projection));
     draw(own.output, by_rows(own.output));
     draw(own.taps, within(sizes_.window)), draw(own.taps_bias, within(sizes_.window));
     draw(own.delta, within(own.delta.rows()));
@@ -118,7 +118,7 @@ class mamba_layer {
     });
     for (Eigen::Index n = 0; n < own.log_decay.cols(); ++n)
       own.log_decay.col(n).setConstant(static_cast<R>(std::log(static_cast<double>(n + 1))));
-    own.skip.setOnes();
+    own.d.setOnes();
   }
 
   /// y = the layer's outputs for inputs x of (steps * batch) rows; goes on from `carried` and
@@ -147,14 +147,14 @@ class mamba_layer {
     memory.start = carried;
 
     memory.wide.resize(x.rows(), 2 * D), memory.out.resize(x.rows(), D);
-    memory.low.resize(x.rows(), own.mixing.cols());
+    memory.low.resize(x.rows(), own.projection.cols());
     memory.wide.noalias() = x * own.input;
     matrix active(x.rows(), D);
     causal_conv1d(convolution_of(memory, batch), view(active, batch),
                   {.initial_state = past_of(memory.start, batch),
                    .final_state = past_of(carried, batch),
                    .resets = resets});
-    memory.low.noalias() = active * own.mixing;
+    memory.low.noalias() = active * own.projection;
     matrix delta = memory.low.leftCols(sizes_.delta_rank()) * own.delta;
     const matrix decay = -own.log_decay.array().exp();
     memory.checkpoints.resize(static_cast<std::size_t>(
@@ -216,28 +216,28 @@ class mamba_layer {
     // The scan's gradients: of delta, z and the outputs in their places.
     const matrix decay = -own.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
-    row skip_grad(D), bias_grad(D);
+    row d_grad(D), bias_grad(D);
     matrix& active_grad = memory.out;
     const auto arrays = arrays_of(memory, batch, active, delta, decay);
     selective_scan_vjp(arrays, view(std::as_const(memory.out), batch),
                        {.u = view(active_grad, batch),
                         .delta = view(delta, batch),
                         .a = state_view<R>(decay_grad.data(), own_extents(), own_strides()),
-                        .b = mixing_of(low_grad, batch, K),
-                        .c = mixing_of(low_grad, batch, K + sizes_.states),
-                        .skip = state_view<R>(skip_grad.data(), {.channel = D}),
+                        .b = bc_of(low_grad, batch, K),
+                        .c = bc_of(low_grad, batch, K + sizes_.states),
+                        .d = state_view<R>(d_grad.data(), {.channel = D}),
                         .z = view(memory.wide, batch, D),
                         .delta_bias = state_view<R>(bias_grad.data(), {.channel = D})},
                        {.initial_state = state_of(memory.start.state),
                         .resets = resets,
                         .checkpoints = checkpoints_of(memory, batch, steps)});
     gradients.log_decay.array() += decay_grad.array() * decay.array();
-    gradients.skip += skip_grad, gradients.delta_bias += bias_grad;
+    gradients.d += d_grad, gradients.delta_bias += bias_grad;
 
     gradients.delta.noalias() += memory.low.leftCols(K).transpose() * delta;
     low_grad.leftCols(K).noalias() = delta * own.delta.transpose();
-    gradients.mixing.noalias() += active.transpose() * low_grad;
-    active_grad.noalias() += low_grad * own.mixing.transpose();
+    gradients.projection.noalias() += active.transpose() * low_grad;
+    active_grad.noalias() += low_grad * own.projection.transpose();
     matrix taps_grad(sizes_.window, D), &u_grad = active;
     causal_conv1d_vjp(convolution, view(std::as_const(active_grad), batch),
                       {.x = view(u_grad, batch),
@@ -329,7 +329,7 @@ class mamba_layer {
         {.batch = m.cols(), .time = m.cols() * batch, .channel = 1});
   }
   template <class Matrix>
-  auto mixing_of(Matrix& m, std::int64_t batch, std::int64_t column) const {
+  auto bc_of(Matrix& m, std::int64_t batch, std::int64_t column) const {
     using number = std::remove_pointer_t<decltype(m.data())>;
     return sequence_view<number>(first_of(m, column),
                                  {.batch = batch, .time = m.rows() / batch, .group = sizes_.states},
@@ -353,9 +353,9 @@ class mamba_layer {
     return {.u = view(active, batch),
             .delta = view(delta, batch),
             .a = state_view<const R>(decay.data(), own_extents(), own_strides()),
-            .b = mixing_of(memory.low, batch, K),
-            .c = mixing_of(memory.low, batch, K + sizes_.states),
-            .skip = state_view<const R>(own.skip.data(), {.channel = D}),
+            .b = bc_of(memory.low, batch, K),
+            .c = bc_of(memory.low, batch, K + sizes_.states),
+            .d = state_view<const R>(own.d.data(), {.channel = D}),
             .z = view(memory.wide, batch, D),
             .delta_bias = state_view<const R>(own.delta_bias.data(), {.channel = D}),
             .softplus = true};

@@ -28,15 +28,15 @@ template <class R>
 struct mamba_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using row = Eigen::Matrix<R, 1, Eigen::Dynamic>;
-  matrix input;      ///< W, channels x 2 inner: u, then z
-  matrix taps;       ///< window x inner, the present step first
-  row taps_bias;     ///< inner
-  matrix mixing;     ///< M, inner x (rank + 2 states): low, B, C
-  matrix delta;      ///< R, rank x inner
-  row delta_bias;    ///< inner
-  matrix log_decay;  ///< inner x states: A = -exp(log_decay)
-  row skip;          ///< D, inner
-  matrix output;     ///< W', inner x channels
+  matrix input;       ///< W, channels x 2 inner: u, then z
+  matrix taps;        ///< window x inner, the present step first
+  row taps_bias;      ///< inner
+  matrix projection;  ///< M, inner x (rank + 2 states): low, B, C
+  matrix delta;       ///< R, rank x inner
+  row delta_bias;     ///< inner
+  matrix log_decay;   ///< inner x states: A = -exp(log_decay)
+  row d;              ///< D, inner
+  matrix output;      ///< W', inner x channels
 
   /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
   template <class F>
@@ -44,8 +44,8 @@ struct mamba_parameters {
     const auto all = [&](auto& m) {
       f(std::span<R>(m.data(), static_cast<std::size_t>(m.size())));
     };
-    all(input), all(taps), all(taps_bias), all(mixing), all(delta), all(delta_bias);
-    all(log_decay), all(skip), all(output);
+    all(input), all(taps), all(taps_bias), all(projection), all(delta), all(delta_bias);
+    all(log_decay), all(d), all(output);
   }
 };
 

@@ -18,8 +18,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Running sums over time of one pack of channels of one sequence, in the wide type, W of each.
 struct selective_totals {
-  double *rates = nullptr, *b = nullptr, *c = nullptr;  // (state, part); B, C: where constant
-  double *skip = nullptr, *bias = nullptr;
+  double *a_values = nullptr, *b = nullptr, *c = nullptr;  // (state, part); B, C: where constant
+  double *d = nullptr, *bias = nullptr;
 };
 
 template <class V, int W>
@@ -38,11 +38,11 @@ class selective_adjoint : selective_tile<V, W> {
         p_(p),
         grad_(memory.take<lane>(memory::checkpoint_interval)),
         y_grad_(memory.take<lane>(memory::checkpoint_interval)),
-        fed_sum_(memory.take<lane>(memory::checkpoint_interval)),
+        delta_u_sum_(memory.take<lane>(memory::checkpoint_interval)),
         gate_sum_(memory.take<lane>(memory::checkpoint_interval)),
         kept_(memory.take<state>(memory::checkpoint_interval * 2 * selective_block<state>)),
         states_(memory.take<state>(p.states)),
-        of_rates_(memory.take<state>(p.states)),
+        of_a_values_(memory.take<state>(p.states)),
         of_b_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
         of_c_(memory.take<state>(p.c.channels.present() ? p.states : 0)),
         b_sums_(memory.take<real>(p.b_grad.steps.present() ? sums_count(p) : 0)),
@@ -78,20 +78,20 @@ class selective_adjoint : selective_tile<V, W> {
     const selective_rows<state> rows = this->template prepare<true>(position.begin, steps, padded);
     prepare_grads(steps, padded);
     const selective_grad_rows<state> back{.y_grad = y_grad_,
-                                          .fed_sum = fed_sum_,
+                                          .delta_u_sum = delta_u_sum_,
                                           .gate_sum = gate_sum_,
                                           .b_sums = p_.b_grad.steps.present() ? b_sums_ : nullptr,
                                           .c_sums = p_.c_grad.steps.present() ? c_sums_ : nullptr,
                                           .sums_stride = parts * base::padded(p_.states),
                                           .kept = kept_,
                                           .end = steps};
-    const selective_grad_sums<state> sums{.rates = of_rates_,
+    const selective_grad_sums<state> sums{.a_values = of_a_values_,
                                           .b = p_.b.channels.present() ? of_b_ : nullptr,
                                           .c = p_.c.channels.present() ? of_c_ : nullptr};
-    for (state* const sum : {sums.rates, sums.b, sums.c})
+    for (state* const sum : {sums.a_values, sums.b, sums.c})
       if (sum != nullptr) std::fill_n(sum, p_.states, simd::constant<state>(0));
     this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
-      pull_states<together.value, which.value>(rows, back, sums, this->rates_, n, states_, grads);
+      vjp_states<together.value, which.value>(rows, back, sums, this->a_values_, n, states_, grads);
     });
     put_grads(steps, totals);
     const auto flush = [&](double* total, const state* from) {
@@ -100,7 +100,7 @@ class selective_adjoint : selective_tile<V, W> {
         if constexpr (parts == 2) simd::add_into(total + (2 * n + 1) * W, 1, W, from[n].im);
       }
     };
-    flush(totals.rates, of_rates_), flush(totals.b, sums.b), flush(totals.c, sums.c);
+    flush(totals.a_values, of_a_values_), flush(totals.b, sums.b), flush(totals.c, sums.c);
     if (p_.initial_grad.present() && position.begin == 0)
       this->store_states(p_.initial_grad, grads, p_.update);
   }
@@ -122,35 +122,35 @@ class selective_adjoint : selective_tile<V, W> {
     if constexpr (parts == 2)  // of the sum of Re(C x), which is taken twice
       for (std::int64_t t = 0; t < steps; ++t) y_grad_[t] = y_grad_[t] + y_grad_[t];
     std::fill(y_grad_ + steps, y_grad_ + padded, this->zero());
-    std::fill_n(fed_sum_, padded, this->zero()), std::fill_n(gate_sum_, padded, this->zero());
+    std::fill_n(delta_u_sum_, padded, this->zero()), std::fill_n(gate_sum_, padded, this->zero());
   }
   // What is left of the gradients of u, delta and z.
   void put_grads(std::int64_t steps, const selective_totals& totals) {
-    lane of_skip = this->zero(), of_bias = this->zero();
+    lane of_d = this->zero(), of_bias = this->zero();
     lane *const u = this->u_, *const z = this->z_;
     for (std::int64_t t = 0; t < steps; ++t) {
       lane y = this->y_[t], y_grad = y_grad_[t];
       if constexpr (parts == 2) y = y + y, y_grad = simd::mul(y_grad, simd::splat<lane>(real(0.5)));
-      const lane delta_sum = simd::fma(u[t], fed_sum_[t], gate_sum_[t]);
+      const lane delta_sum = simd::fma(u[t], delta_u_sum_[t], gate_sum_[t]);
       const lane delta_grad = simd::mul(delta_sum, this->slope_[t]);
       if (p_.intervals_grad.present())
         interval_sums_[t] += sum_of(simd::mul(delta_sum, this->soft_[t]));
-      of_skip = simd::fma(y_grad, u[t], of_skip);
+      of_d = simd::fma(y_grad, u[t], of_d);
       of_bias = simd::fma(delta_sum, this->slope_[t], of_bias);
       if (p_.z.present()) {
         // z silu'(z) / z = s (1 + z (1 - s))
         auto s = simd::sigmoid(z[t]);
         const lane slope = simd::mul(s.value, simd::fma(z[t], s.complement, this->one()));
-        z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->skip_, u[t], y)), slope);
+        z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->d_, u[t], y)), slope);
       }
-      u[t] = simd::fma(this->skip_, y_grad, simd::mul(this->delta_[t], fed_sum_[t]));
+      u[t] = simd::fma(this->d_, y_grad, simd::mul(this->delta_[t], delta_u_sum_[t]));
       gate_sum_[t] = delta_grad;
     }
     const std::int64_t begin = this->at_.begin;
     if (p_.u_grad.present()) this->store(p_.u_grad, begin, steps, u, p_.update);
     if (p_.delta_grad.present()) this->store(p_.delta_grad, begin, steps, gate_sum_, p_.update);
     if (p_.z_grad.present()) this->store(p_.z_grad, begin, steps, z, p_.update);
-    if (totals.skip != nullptr) simd::add_into(totals.skip, 1, W, of_skip);
+    if (totals.d != nullptr) simd::add_into(totals.d, 1, W, of_d);
     if (totals.bias != nullptr) simd::add_into(totals.bias, 1, W, of_bias);
   }
 
@@ -166,8 +166,8 @@ class selective_adjoint : selective_tile<V, W> {
   }
 
   const selective_vjp_problem<V>& p_;
-  lane *grad_, *y_grad_, *fed_sum_, *gate_sum_;
-  state *kept_, *states_, *of_rates_, *of_b_, *of_c_;
+  lane *grad_, *y_grad_, *delta_u_sum_, *gate_sum_;
+  state *kept_, *states_, *of_a_values_, *of_b_, *of_c_;
   real *b_sums_, *c_sums_, *interval_sums_;
 };
 

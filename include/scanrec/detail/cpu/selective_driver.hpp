@@ -17,8 +17,8 @@
 
 #include <scanrec/detail/cpu/row_calls.hpp>
 #include <scanrec/detail/cpu/selective_adjoint.hpp>
+#include <scanrec/detail/cpu/selective_bc_totals.hpp>
 #include <scanrec/detail/cpu/selective_forward.hpp>
-#include <scanrec/detail/cpu/selective_mixing_totals.hpp>
 #include <scanrec/detail/cpu/selective_plan.hpp>
 #include <scanrec/detail/cpu/selective_tile.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
@@ -104,10 +104,10 @@ class selective_vjp_run {
         turns_(memory.take<selective_counter>(plan.group_count * plan.checkpoint_intervals)),
         intervals_(memory.take<double>(
             p.intervals_grad.present() ? clipped_product(plan.group_count, p.time) : 0)),
-        rates_(take_totals(p.a_grad, numbers(), memory)),
+        a_values_(take_totals(p.a_grad, numbers(), memory)),
         b_(take_totals(p.b_grad.channels, numbers(), memory)),
         c_(take_totals(p.c_grad.channels, numbers(), memory)),
-        skip_(take_totals(p.skip_grad, 1, memory)),
+        d_(take_totals(p.d_grad, 1, memory)),
         bias_(take_totals(p.bias_grad, 1, memory)) {
     if (plan.checkpoint_intervals > 1 && !p.checkpoints.present()) {
       before_ = p;
@@ -128,9 +128,9 @@ class selective_vjp_run {
       (*checkpoints_run_)(on);
       p_.checkpoints = before_.checkpoints;
     }
-    for (double* const totals : {rates_, b_, c_})
+    for (double* const totals : {a_values_, b_, c_})
       if (totals != nullptr) std::fill_n(totals, plan_.packs() * numbers() * W, 0.0);
-    for (double* const totals : {skip_, bias_})
+    for (double* const totals : {d_, bias_})
       if (totals != nullptr) std::fill_n(totals, plan_.packs() * W, 0.0);
     start_counters(turns_, plan_.group_count * plan_.checkpoint_intervals);
     task_queue tasks(plan_.checkpoint_intervals * plan_.strips());
@@ -139,12 +139,12 @@ class selective_vjp_run {
         [&](int worker, std::int64_t task, std::int64_t strip, std::int64_t n) {
           arena room = rooms_.room(worker);
           tile work(p_, room);
-          pull(work, strip, plan_.checkpoint_intervals - 1 - n);
+          run_vjp(work, strip, plan_.checkpoint_intervals - 1 - n);
           add_sums(work, tasks, task, strip, plan_.checkpoint_intervals - 1 - n);
         });
-    put_sums(p_.a_grad, rates_, p_.states), put_sums(p_.b_grad.channels, b_, p_.states);
+    put_sums(p_.a_grad, a_values_, p_.states), put_sums(p_.b_grad.channels, b_, p_.states);
     put_sums(p_.c_grad.channels, c_, p_.states);
-    put_sums(p_.skip_grad, skip_, 1), put_sums(p_.bias_grad, bias_, 1);
+    put_sums(p_.d_grad, d_, 1), put_sums(p_.bias_grad, bias_, 1);
     if (plan_.group_strips == 0)
       for (std::int64_t g = 0; g < plan_.group_count; ++g)
         for (std::int64_t k = 0; k < plan_.checkpoint_intervals; ++k)
@@ -162,17 +162,17 @@ class selective_vjp_run {
     const std::int64_t count = clipped_product(plan_.packs() * W, of);
     return memory.take<double>(grad.present() ? count : 0);
   }
-  void pull(tile& work, std::int64_t strip, std::int64_t k) const {
+  void run_vjp(tile& work, std::int64_t strip, std::int64_t k) const {
     work.clear_sums();
     plan_.for_packs(strip, k, [&](const selective_position& at, std::int64_t pack) {
       const auto of = [&](const auto& grad, double* totals, std::int64_t count) {
         return grad.present() ? totals + pack * count * W : nullptr;
       };
       work.run(at, grads_ + pack * p_.states,
-               {.rates = of(p_.a_grad, rates_, numbers()),
+               {.a_values = of(p_.a_grad, a_values_, numbers()),
                 .b = of(p_.b_grad.channels, b_, numbers()),
                 .c = of(p_.c_grad.channels, c_, numbers()),
-                .skip = of(p_.skip_grad, skip_, 1),
+                .d = of(p_.d_grad, d_, 1),
                 .bias = of(p_.bias_grad, bias_, 1)});
     });
   }
@@ -188,7 +188,7 @@ class selective_vjp_run {
     tasks.await(turns[k], number, task);
     const selective_position at = plan_.position(group, 0, k);
     const bool last = number + 1 == plan_.group_strips;
-    const auto take = [&](const mixing_totals<V>& of, const real* sums) {
+    const auto take = [&](const bc_totals<V>& of, const real* sums) {
       if (!of.wanted()) return;
       of.add(group, at, number == 0, sums);
       if (last) of.put(group, at);
@@ -239,10 +239,10 @@ class selective_vjp_run {
   state* grads_;  // (pack, state)
   selective_counter* done_;
   worker_rooms rooms_;
-  mixing_totals<V> of_b_, of_c_;
+  bc_totals<V> of_b_, of_c_;
   selective_counter* turns_;  // (group, checkpoint interval)
   double* intervals_;         // (group, step)
-  double *rates_, *b_, *c_, *skip_, *bias_;
+  double *a_values_, *b_, *c_, *d_, *bias_;
   selective_problem<V> before_;  // the pass that finds the checkpoints
   std::optional<selective_forward_run<V, W>> checkpoints_run_;
 };

@@ -37,9 +37,9 @@ class selective_forward : selective_tile<V, W> {
       const bool out = p.out.present();
       this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
         if (out)
-          run_states<together.value, which.value, true>(rows, this->rates_, n, states);
+          run_states<together.value, which.value, true>(rows, this->a_values_, n, states);
         else
-          run_states<together.value, which.value, false>(rows, this->rates_, n, states);
+          run_states<together.value, which.value, false>(rows, this->a_values_, n, states);
       });
       if (out) put_out(t, steps);
     }
@@ -71,8 +71,8 @@ class selective_forward : selective_tile<V, W> {
     this->stand_at_channels(position);
     const selective_rows<state> rows = this->template prepare<false>(0, 1, 1);
     const auto* const delta = reinterpret_cast<const V*>(rows.delta);
-    const auto* const fed = reinterpret_cast<const V*>(rows.fed);
-    const V* const rates = p.a.at(position.batch, position.channel);
+    const auto* const delta_u = reinterpret_cast<const V*>(rows.delta_u);
+    const V* const a_values = p.a.at(position.batch, position.channel);
     const V* const before =
         p.initial.present() ? p.initial.at(position.batch, position.channel) : nullptr;
     V* const after =
@@ -85,11 +85,11 @@ class selective_forward : selective_tile<V, W> {
       const lane b = simd::load_unit<lane>(rows.b.shared + n);
       lane x[W];
       simd::detail::unrolled<W>([&](auto i) SCANREC_LAMBDA {
-        const lane gate = selective_gate<false>(simd::splat<lane>(delta[i]),
-                                                simd::load_unit<lane>(rates + i * rate_stride + n));
+        const lane gate = selective_gate<false>(
+            simd::splat<lane>(delta[i]), simd::load_unit<lane>(a_values + i * rate_stride + n));
         x[i] = before != nullptr ? simd::load_unit<lane>(before + i * before_stride + n)
                                  : this->zero();
-        x[i] = simd::fma(gate, x[i], simd::mul(simd::splat<lane>(fed[i]), b));
+        x[i] = simd::fma(gate, x[i], simd::mul(simd::splat<lane>(delta_u[i]), b));
         if (after != nullptr) simd::store_unit(after + i * after_stride + n, x[i]);
       });
       simd::transpose(x);
@@ -105,8 +105,8 @@ class selective_forward : selective_tile<V, W> {
     lane* const y = this->y_;
     if constexpr (base::parts == 2)
       for (std::int64_t t = 0; t < steps; ++t) y[t] = y[t] + y[t];
-    if (p.skip.present())
-      for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->skip_, this->u_[t], y[t]);
+    if (p.d.present())
+      for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->d_, this->u_[t], y[t]);
     if (p.z.present()) {
       this->load(p.z, begin, steps, this->z_);
       for (std::int64_t t = 0; t < steps; ++t) {

@@ -15,7 +15,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// B or C at some steps: of every step for all lanes, or of every lane for all steps. `State` is
 /// the lane of a state, real or complex.
 template <class State>
-struct mixing_rows {
+struct bc_rows {
   using scalar = simd::scalar_of<simd::real_lane_t<State>>;
   /// States that lie side by side in a row; those beyond follow behind all steps.
   static constexpr int width = simd::lanes_v<scalar>;
@@ -23,18 +23,18 @@ struct mixing_rows {
   const scalar* shared = nullptr;     // (block of states, step, state)
   const scalar* imaginary = nullptr;  // the same
   std::int64_t block = 0;             // elements between two blocks
-  const State* own = nullptr;         // (state)
+  const State* constant = nullptr;    // (state)
 
   /// The same from a state on, which is place 0; those that are asked for lie in one block.
-  [[nodiscard]] SCANREC_INLINE mixing_rows from(std::int64_t state) const {
-    if (own != nullptr) return {nullptr, nullptr, 0, own + state};
+  [[nodiscard]] SCANREC_INLINE bc_rows from(std::int64_t state) const {
+    if (constant != nullptr) return {nullptr, nullptr, 0, constant + state};
     const std::int64_t at = state / width * block + state % width;
     return {shared + at, parts_of<State> == 2 ? imaginary + at : nullptr, block, nullptr};
   }
   /// `Shared`: whether it is known to be shared.
   template <bool Shared>
   [[nodiscard]] SCANREC_INLINE State at(std::int64_t step, int position) const {
-    if (!Shared && own != nullptr) return own[position];
+    if (!Shared && constant != nullptr) return constant[position];
     const std::int64_t i = step * width + position;
     if constexpr (parts_of<State> == 2)
       return simd::splat<State>(simd::scalar_of<State>{shared[i], imaginary[i]});
@@ -48,12 +48,12 @@ template <class State>
 struct selective_rows {
   using lane = simd::real_lane_t<State>;
   std::int64_t steps = 0;
-  const lane* delta = nullptr;   // after bias, softplus and interval
-  const lane* fed = nullptr;     // delta * u
-  lane* y = nullptr;             // sum of Re(C x), which is added to; null: not wanted
-  const lane* resets = nullptr;  // 1 in lanes that are reset from the step before; null: none is
+  const lane* delta = nullptr;    // after bias, softplus and interval
+  const lane* delta_u = nullptr;  // delta * u
+  lane* y = nullptr;              // sum of Re(C x), which is added to; null: not wanted
+  const lane* resets = nullptr;   // 1 in lanes that are reset from the step before; null: none is
   const bool* any_reset = nullptr;
-  mixing_rows<State> b, c;
+  bc_rows<State> b, c;
 };
 
 /// How kernels are compiled: for all that there is, or for gates that decay, and B and C of every
@@ -72,23 +72,23 @@ SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t
 
 /// Takes NB states from `first` on through the steps. `Out`: whether y is wanted.
 template <int NB, selective_case Case, bool Out, class State>
-[[gnu::noinline]] void run_states(const selective_rows<State>& given, const State* rates,
+[[gnu::noinline]] void run_states(const selective_rows<State>& given, const State* a_values,
                                   std::int64_t first, State* states) {
   using Lane = simd::real_lane_t<State>;
   constexpr bool plain = Case == selective_case::decaying;
   const selective_rows<State> rows = given;
-  const mixing_rows<State> b = rows.b.from(first), c = rows.c.from(first);
+  const bc_rows<State> b = rows.b.from(first), c = rows.c.from(first);
   State rate[NB], x[NB];
   simd::detail::unrolled<NB>(
-      [&](auto i) SCANREC_LAMBDA { rate[i] = rates[first + i], x[i] = states[first + i]; });
+      [&](auto i) SCANREC_LAMBDA { rate[i] = a_values[first + i], x[i] = states[first + i]; });
   for (std::int64_t t = 0; t < rows.steps; ++t) {
     Lane delta = rows.delta[t];
-    const Lane fed = rows.fed[t];
+    const Lane delta_u = rows.delta_u[t];
     if (rows.resets != nullptr && rows.any_reset[t]) delta = reset_states<NB>(rows, t, delta, x);
-    Lane y = Out ? rows.y[t] : fed;
+    Lane y = Out ? rows.y[t] : delta_u;
     simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
       State a = selective_gate<plain>(delta, rate[i]);
-      x[i] = simd::fma(a, x[i], scaled(fed, b.template at<plain>(t, i)));
+      x[i] = simd::fma(a, x[i], scaled(delta_u, b.template at<plain>(t, i)));
       if constexpr (Out) y = add_real_product(c.template at<plain>(t, i), x[i], y);
     });
     if constexpr (Out) rows.y[t] = y;
@@ -178,7 +178,7 @@ struct selective_grad_rows {
   using lane = simd::real_lane_t<State>;
   using scalar = simd::scalar_of<lane>;
   const lane* y_grad = nullptr;  // of the sum of Re(C x)
-  lane* fed_sum = nullptr;       // sum of Re(conj(l) B), which is added to
+  lane* delta_u_sum = nullptr;   // sum of Re(conj(l) B), which is added to
   lane* gate_sum = nullptr;      // sum of Re(conj(l) A a x[t-1]), which is added to
   scalar* b_sums = nullptr;      // sums over lanes of l delta u, (step, part, state), which are
                                  // added to; null: not wanted
@@ -191,7 +191,7 @@ struct selective_grad_rows {
 /// Sums over steps, (state); null: not wanted.
 template <class State>
 struct selective_grad_sums {
-  State* rates = nullptr;
+  State* a_values = nullptr;
   State* b = nullptr;
   State* c = nullptr;
 };
@@ -200,28 +200,28 @@ struct selective_grad_sums {
 /// before the steps, `grads` the gradients that come from behind them, and go to those before.
 /// Steps are a multiple of 16, the last of which may be idle: delta, fed and y_grad are 0 there.
 template <int NB, selective_case Case, class State>
-[[gnu::noinline]] void pull_states(const selective_rows<State>& given,
-                                   const selective_grad_rows<State>& given_grads,
-                                   const selective_grad_sums<State>& sums, const State* rates,
-                                   std::int64_t first, const State* states, State* grads) {
+[[gnu::noinline]] void vjp_states(const selective_rows<State>& given,
+                                  const selective_grad_rows<State>& given_grads,
+                                  const selective_grad_sums<State>& sums, const State* a_values,
+                                  std::int64_t first, const State* states, State* grads) {
   using Lane = simd::real_lane_t<State>;
   constexpr bool plain = Case == selective_case::decaying;
   using products = summed_products<NB, State>;
   constexpr int together = products::together;
   const selective_rows<State> rows = given;
   const selective_grad_rows<State> back = given_grads;
-  const mixing_rows<State> b = rows.b.from(first), c = rows.c.from(first);
+  const bc_rows<State> b = rows.b.from(first), c = rows.c.from(first);
   State zero = simd::constant<State>(0);
   const bool resets = rows.resets != nullptr;
   State rate[NB], x[NB], of_c[NB];
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-    rate[i] = rates[first + i], x[i] = states[first + i], of_c[i] = zero;
+    rate[i] = a_values[first + i], x[i] = states[first + i], of_c[i] = zero;
   });
   products product;
   for (std::int64_t t0 = 0; t0 < rows.steps; t0 += together) {
     simd::detail::unrolled<together>([&](auto j) SCANREC_LAMBDA {
       const std::int64_t t = t0 + j;
-      const Lane fed = rows.fed[t], y_grad = back.y_grad[t];
+      const Lane delta_u = rows.delta_u[t], y_grad = back.y_grad[t];
       Lane delta = rows.delta[t], y = rows.y[t];
       if (resets && rows.any_reset[t]) delta = reset_states<NB>(rows, t, delta, x);
       if (t == back.end)  // whatever x is, it meets 0
@@ -231,7 +231,7 @@ template <int NB, selective_case Case, class State>
         State a = selective_gate<plain>(delta, rate[i]);
         kept[2 * i] = a;
         kept[2 * i + 1] = simd::mul(a, x[i]);
-        x[i] = simd::fma(a, x[i], scaled(fed, b.template at<plain>(t, i)));
+        x[i] = simd::fma(a, x[i], scaled(delta_u, b.template at<plain>(t, i)));
         y = add_real_product(c.template at<plain>(t, i), x[i], y);
         if (plain || back.c_sums != nullptr) product.put(j * NB + i, scaled_conj(y_grad, x[i]));
         if (!plain) of_c[i] = add_scaled_conj(y_grad, x[i], of_c[i]);
@@ -248,32 +248,32 @@ template <int NB, selective_case Case, class State>
     simd::detail::unrolled<together>([&](auto from_end) SCANREC_LAMBDA {
       constexpr int j = together - 1 - from_end;
       const std::int64_t t = t0 + j;
-      const Lane delta = rows.delta[t], fed = rows.fed[t], y_grad = back.y_grad[t];
-      Lane fed_sum = back.fed_sum[t], gate_sum = back.gate_sum[t];
+      const Lane delta = rows.delta[t], delta_u = rows.delta_u[t], y_grad = back.y_grad[t];
+      Lane delta_u_sum = back.delta_u_sum[t], gate_sum = back.gate_sum[t];
       const State* const kept = back.kept + t * (2 * NB);
       simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
         State a = kept[2 * i];
         State l = add_scaled_conj(y_grad, c.template at<plain>(t, i), carry[i]);
-        State met = times_conj(l, kept[2 * i + 1]);
-        fed_sum = add_real_dot(l, b.template at<plain>(t, i), fed_sum);
-        gate_sum = add_real_dot(rate[i], met, gate_sum);
-        of_rate[i] = add_scaled(delta, met, of_rate[i]);
-        if (plain || back.b_sums != nullptr) product.put(j * NB + i, scaled(fed, l));
-        if (!plain) of_b[i] = add_scaled(fed, l, of_b[i]);
+        State gate_grad = times_conj(l, kept[2 * i + 1]);
+        delta_u_sum = add_real_dot(l, b.template at<plain>(t, i), delta_u_sum);
+        gate_sum = add_real_dot(rate[i], gate_grad, gate_sum);
+        of_rate[i] = add_scaled(delta, gate_grad, of_rate[i]);
+        if (plain || back.b_sums != nullptr) product.put(j * NB + i, scaled(delta_u, l));
+        if (!plain) of_b[i] = add_scaled(delta_u, l, of_b[i]);
         carry[i] = times_conj(l, a);
       });
       if (resets && rows.any_reset[t])
         simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
           carry[i] = simd::select(rows.resets[t], zero, carry[i]);
         });
-      back.fed_sum[t] = fed_sum, back.gate_sum[t] = gate_sum;
+      back.delta_u_sum[t] = delta_u_sum, back.gate_sum[t] = gate_sum;
     });
     if (back.b_sums != nullptr)
       product.add_to(back.b_sums + t0 * back.sums_stride + first, back.sums_stride);
   }
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
     grads[first + i] = carry[i];
-    sums.rates[first + i] = sums.rates[first + i] + of_rate[i];
+    sums.a_values[first + i] = sums.a_values[first + i] + of_rate[i];
     if (sums.b != nullptr) sums.b[first + i] = sums.b[first + i] + of_b[i];
     if (sums.c != nullptr) sums.c[first + i] = sums.c[first + i] + of_c[i];
   });

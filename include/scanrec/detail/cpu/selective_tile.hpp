@@ -43,32 +43,32 @@ class selective_tile {
         delta_(memory.take<lane>(steps)),
         slope_(memory.take<lane>(grads ? steps : 0)),
         soft_(memory.take<lane>(grads && p.intervals.present() ? steps : 0)),
-        fed_(memory.take<lane>(steps)),
+        delta_u_(memory.take<lane>(steps)),
         y_(memory.take<lane>(steps)),
         z_(memory.take<lane>(steps)),
         resets_(memory.take<lane>(p.resets.present() ? steps : 0)),
         any_reset_(memory.take<bool>(p.resets.present() ? steps : 0)),
         b_rows_(memory.take<real>(p.b.steps.present() ? steps * parts * padded(p.states) : 0)),
         c_rows_(memory.take<real>(p.c.steps.present() ? steps * parts * padded(p.states) : 0)),
-        rates_(memory.take<state>(p.states)),
-        b_own_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
-        c_own_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
+        a_values_(memory.take<state>(p.states)),
+        b_constant_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
+        c_constant_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
 
   /// Loads the values that all steps share.
   void stand_at(const selective_position& position) {
     stand_at_channels(position);
-    load_states(p_.a, rates_);
-    if (p_.b.channels.present()) load_states(p_.b.channels, b_own_);
-    if (p_.c.channels.present()) load_states(p_.c.channels, c_own_);
+    load_states(p_.a, a_values_);
+    if (p_.b.channels.present()) load_states(p_.b.channels, b_constant_);
+    if (p_.c.channels.present()) load_states(p_.c.channels, c_constant_);
     grows_ = false;
     for (std::int64_t n = 0; n < p_.states; ++n)
       grows_ = grows_ ||
-               !simd::all_zero(simd::select_less(zero(), part_of<0>(rates_[n]), one(), zero()));
+               !simd::all_zero(simd::select_less(zero(), part_of<0>(a_values_[n]), one(), zero()));
   }
   /// The same without those of states.
   void stand_at_channels(const selective_position& position) {
     at_ = position;
-    skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
+    d_ = load_channels(p_.d), bias_ = load_channels(p_.bias);
   }
   lane load_channels(const value_array<real>& from) const {
     if (!from.present()) return zero();
@@ -131,18 +131,18 @@ class selective_tile {
         delta = simd::mul(delta, interval);
       }
       least = simd::select_less(delta, least, delta, least);
-      delta_[t] = delta, fed_[t] = simd::mul(delta, u_[t]), y_[t] = zero();
+      delta_[t] = delta, delta_u_[t] = simd::mul(delta, u_[t]), y_[t] = zero();
     }
-    for (std::int64_t t = steps; t < padded; ++t) delta_[t] = fed_[t] = y_[t] = zero();
+    for (std::int64_t t = steps; t < padded; ++t) delta_[t] = delta_u_[t] = y_[t] = zero();
     decays_ = !grows_ && simd::all_zero(least);
     return {.steps = padded,
             .delta = delta_,
-            .fed = fed_,
+            .delta_u = delta_u_,
             .y = y_,
             .resets = set_resets(begin, steps, padded) ? resets_ : nullptr,
             .any_reset = any_reset_,
-            .b = mixing(p_.b, begin, steps, padded, b_rows_, b_own_),
-            .c = mixing(p_.c, begin, steps, padded, c_rows_, c_own_)};
+            .b = bc(p_.b, begin, steps, padded, b_rows_, b_constant_),
+            .c = bc(p_.c, begin, steps, padded, c_rows_, c_constant_)};
   }
   void load(const row_array<real>& from, std::int64_t begin, std::int64_t steps, lane* to) const {
     from.template load<W>(from.at(at_.batch, begin, at_.channel), steps, at_.count,
@@ -163,7 +163,7 @@ class selective_tile {
       for (; n + block <= p_.states; n += block) f(std::integral_constant<int, block>{}, which, n);
       for (; n < p_.states; ++n) f(std::integral_constant<int, 1>{}, which, n);
     };
-    if (decays_ && rows.b.own == nullptr && rows.c.own == nullptr)
+    if (decays_ && rows.b.constant == nullptr && rows.c.constant == nullptr)
       each(std::integral_constant<selective_case, decaying>{});
     else
       each(std::integral_constant<selective_case, any>{});
@@ -171,7 +171,7 @@ class selective_tile {
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
   /// States in whole packs of the type, whatever W is.
-  static constexpr std::int64_t width = mixing_rows<state>::width;
+  static constexpr std::int64_t width = bc_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
  private:
@@ -196,9 +196,9 @@ class selective_tile {
     return any;
   }
   // Rows of B or C, `width` states at a time as if they were channels.
-  mixing_rows<state> mixing(const mixing_array<V>& m, std::int64_t begin, std::int64_t steps,
-                            std::int64_t padded, real* rows, const state* own) const {
-    if (!m.steps.present()) return {.own = own};
+  bc_rows<state> bc(const bc_array<V>& m, std::int64_t begin, std::int64_t steps,
+                    std::int64_t padded, real* rows, const state* constant) const {
+    if (!m.steps.present()) return {.constant = constant};
     const std::int64_t block = padded * width, all = (p_.states + width - 1) / width * block;
     const auto bring = [&](const row_array<real>& from, real* to) {
       for (std::int64_t n = 0; n < p_.states; n += width, to += block) {
@@ -215,11 +215,11 @@ class selective_tile {
  protected:
   const selective_problem<V>& p_;
   selective_position at_;
-  lane *u_, *delta_, *slope_, *soft_, *fed_, *y_, *z_, *resets_;
+  lane *u_, *delta_, *slope_, *soft_, *delta_u_, *y_, *z_, *resets_;
   bool* any_reset_;
   real *b_rows_, *c_rows_;
-  state *rates_, *b_own_, *c_own_;
-  lane skip_, bias_;
+  state *a_values_, *b_constant_, *c_constant_;
+  lane d_, bias_;
   bool grows_ = false;   // some rate is above 0
   bool decays_ = false;  // no gate of these steps is above 1
 };

@@ -22,7 +22,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 template <class Shape, selective_kind Kind>
-struct pull_selective {
+struct selective_vjp_kernel {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
   using number = typename Shape::number;
@@ -46,14 +46,14 @@ struct pull_selective {
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t block = device::block_index();
-    pull own(p, room, tiles, block);
+    block_run own(p, room, tiles, block);
     own.run();
   }
 
  private:
-  struct pull : selective_grad_elements<Shape, Kind> {
+  struct block_run : selective_grad_elements<Shape, Kind> {
     using base = selective_grad_elements<Shape, Kind>;
-    using base::p, base::room, base::y, base::y_grad, base::sums, base::of_skip, base::of_bias;
+    using base::p, base::room, base::y, base::y_grad, base::sums, base::of_d, base::of_bias;
     using X = typename base::X;
     using stored = stored_state_t<number>;
     static constexpr int S = base::S, L = base::L, row = Shape::row;
@@ -65,11 +65,11 @@ struct pull_selective {
     X x[S], gate[S], carry[S];
     // Running sums of a checkpoint interval; those before are in the workspace, but for two.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
-    double all_skip = 0, all_bias = 0;
+    double all_d = 0, all_bias = 0;
 
-    SCANREC_DEVICE pull(const selective_device_vjp<number>& problem,
-                        const selective_vjp_room<number>& given_room, const selective_tiles& tiles,
-                        std::int64_t block)
+    SCANREC_DEVICE block_run(const selective_device_vjp<number>& problem,
+                             const selective_vjp_room<number>& given_room,
+                             const selective_tiles& tiles, std::int64_t block)
         : base(problem, given_room, tiles, block),
           before(Shape::before),
           chunk_states(given_room.states + block * kept_states + this->thread_) {
@@ -81,7 +81,7 @@ struct pull_selective {
       return chunk_states[(chunk * S + i) * selective_threads];
     }
     // Four steps back, from the states before them.
-    SCANREC_DEVICE SCANREC_INLINE void pull_four_steps(int t) {
+    SCANREC_DEVICE SCANREC_INLINE void vjp_four_steps(int t) {
       using scanrec::detail::add_real_dot, scanrec::detail::add_real_product;
       using scanrec::detail::add_scaled, scanrec::detail::add_scaled_conj;
       using scanrec::detail::scaled, scanrec::detail::scaled_conj, scanrec::detail::times_conj;
@@ -115,28 +115,29 @@ struct pull_selective {
       several<value_pair<V>, 4> sum;
       SCANREC_UNROLL
       for (int j = 3; j >= 0; --j) {
-        const auto fed = this->fed_.load((t + j) * row + this->channel_);
+        const auto delta_u = this->delta_u_.load((t + j) * row + this->channel_);
         const bool reset = this->reset(t + j, this->channel_);
-        V fed_sum = 0, gate_sum = 0;
+        V delta_u_sum = 0, gate_sum = 0;
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) {
           const X l = add_scaled_conj(g[j], factor[i].at(j), carry[i]);
-          const X through = times_conj(l, a[j][i]), met = times_conj(through, before_step[j][i]);
-          fed_sum = add_real_dot(l, into[i].at(j), fed_sum);
-          gate_sum = add_real_dot(this->rate_[i], met, gate_sum);
-          of_rate[i] = add_scaled(fed.first, met, of_rate[i]);
-          product[j][i] = scaled(fed.second, l);
-          if constexpr (!plain) of_b[i] = add_scaled(fed.second, l, of_b[i]);
+          const X through = times_conj(l, a[j][i]),
+                  gate_grad = times_conj(through, before_step[j][i]);
+          delta_u_sum = add_real_dot(l, into[i].at(j), delta_u_sum);
+          gate_sum = add_real_dot(this->rate_[i], gate_grad, gate_sum);
+          of_rate[i] = add_scaled(delta_u.first, gate_grad, of_rate[i]);
+          product[j][i] = scaled(delta_u.second, l);
+          if constexpr (!plain) of_b[i] = add_scaled(delta_u.second, l, of_b[i]);
           carry[i] = reset ? none : through;
         }
-        sum.of[j] = {fed_sum, gate_sum};
+        sum.of[j] = {delta_u_sum, gate_sum};
       }
       const auto total = sum_over_lanes<L>(sum, lane);
       if (L == 4 || this->lane_ < 4) sums.store(own + t * row, total);
       if (room.b != nullptr) this->add_channels(product, 0, t);
     }
 
-    SCANREC_DEVICE SCANREC_INLINE void pull_chunk(std::int64_t begin) {
+    SCANREC_DEVICE SCANREC_INLINE void vjp_chunk(std::int64_t begin) {
       constexpr int last = Shape::steps - 4;
       const auto saved = [&](int t, int i) SCANREC_LAMBDA {
         return (t / 4 * S + i) * selective_threads + this->thread_;
@@ -156,7 +157,7 @@ struct pull_selective {
             SCANREC_UNROLL
             for (int i = 0; i < S; ++i) x[i] = loaded_state(before.load(saved(t, i)));
           }
-          pull_four_steps(t);
+          vjp_four_steps(t);
         }
         if (sums_over_channels) this->put_products(begin + first);
       }
@@ -205,8 +206,8 @@ struct pull_selective {
         device::synchronise_block();
       }
       clear(of_rate), clear(of_b), clear(of_c);
-      of_skip = of_bias = 0;
-      const bool channel_elements = room.skip != nullptr || room.bias != nullptr;
+      of_d = of_bias = 0;
+      const bool channel_elements = room.d != nullptr || room.bias != nullptr;
       const bool interval_elements = !plain && room.intervals != nullptr;
       const bool elements = channel_elements || interval_elements;
       for (int chunk = chunks - 1; chunk >= first; --chunk) {
@@ -217,7 +218,7 @@ struct pull_selective {
         this->stand_at(at(chunk));
         this->stage_all();
         device::synchronise_block();
-        pull_chunk(at(chunk));
+        vjp_chunk(at(chunk));
         device::synchronise_block();
         this->put();
         if (!elements) continue;
@@ -227,8 +228,9 @@ struct pull_selective {
       }
       add_states(room.a, of_rate, number == 0);
       if constexpr (!plain)
-        add_states(room.b_own, of_b, number == 0), add_states(room.c_own, of_c, number == 0);
-      all_skip += static_cast<double>(of_skip), all_bias += static_cast<double>(of_bias);
+        add_states(room.b_constant, of_b, number == 0),
+            add_states(room.c_constant, of_c, number == 0);
+      all_d += static_cast<double>(of_d), all_bias += static_cast<double>(of_bias);
     }
 
     SCANREC_DEVICE SCANREC_INLINE void run() {
@@ -242,17 +244,17 @@ struct pull_selective {
       if (checkpoint_intervals == 0) {
         clear(of_rate), add_states(room.a, of_rate, true);
         if constexpr (!plain)
-          add_states(room.b_own, of_rate, true), add_states(room.c_own, of_rate, true);
+          add_states(room.b_constant, of_rate, true), add_states(room.c_constant, of_rate, true);
       }
-      if (room.skip == nullptr && room.bias == nullptr) return;
-      value_pair<double> of_channel{all_bias, all_skip};
+      if (room.d == nullptr && room.bias == nullptr) return;
+      value_pair<double> of_channel{all_bias, all_d};
       SCANREC_UNROLL
       for (int apart = 1; apart < L; apart *= 2)
         of_channel = of_channel + device::exchange_across(of_channel, apart);
       if (this->lane_ != 0 || !this->own()) return;
       const std::int64_t position = this->at_.batch * p.channels + this->own_channel();
       if (room.bias != nullptr) room.bias[position] = of_channel.first;
-      if (room.skip != nullptr) room.skip[position] = of_channel.second;
+      if (room.d != nullptr) room.d[position] = of_channel.second;
     }
   };
 };

@@ -68,7 +68,7 @@ void run_selective_forward(const selective_device_problem<V>& p, stream_t stream
   with_selective_kernel<selective_pass::forward>(
       p,
       [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
-        using kernel = run_selective<Shape, Kind>;
+        using kernel = selective_forward_kernel<Shape, Kind>;
         const selective_tiles tiles = tiles_of(p, Shape::channels);
         launch(kernel{p, tiles}, tiles.blocks(), stream, kernel::shared_bytes(p));
       });
@@ -106,18 +106,19 @@ struct selective_vjp_layout {
         [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
           const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
           if (p.time > Shape::steps)
-            take(room.states, clipped_product(blocks, pull_selective<Shape, Kind>::kept_states));
+            take(room.states,
+                 clipped_product(blocks, selective_vjp_kernel<Shape, Kind>::kept_states));
           room.of_part = clipped_product(clipped_product(blocks, p.time), p.states);
-          const std::int64_t mixed = clipped_product(room.of_part, parts);
-          if (p.b_grad.steps.present()) take(room.b, mixed);
-          if (p.c_grad.steps.present()) take(room.c, mixed);
+          const std::int64_t bc_elements = clipped_product(room.of_part, parts);
+          if (p.b_grad.steps.present()) take(room.b, bc_elements);
+          if (p.c_grad.steps.present()) take(room.c, bc_elements);
           if (p.intervals_grad.present()) take(room.intervals, clipped_product(blocks, p.time));
         });
     const std::int64_t channels = p.batch * p.channels, states = channels * p.states;
     if (p.a_grad.present()) take(room.a, states * parts);
-    if (p.b_grad.channels.present()) take(room.b_own, states * parts);
-    if (p.c_grad.channels.present()) take(room.c_own, states * parts);
-    if (p.skip_grad.present()) take(room.skip, channels);
+    if (p.b_grad.channels.present()) take(room.b_constant, states * parts);
+    if (p.c_grad.channels.present()) take(room.c_constant, states * parts);
+    if (p.d_grad.present()) take(room.d, channels);
     if (p.bias_grad.present()) take(room.bias, channels);
     if (p.time > memory::checkpoint_interval && !p.checkpoints.present())
       take(checkpoints, clipped_product(kept(p), states));
@@ -149,7 +150,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
   with_selective_kernel<selective_pass::adjoint>(
       p,
       [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
-        using kernel = pull_selective<Shape, Kind>;
+        using kernel = selective_vjp_kernel<Shape, Kind>;
         const selective_tiles tiles = tiles_of(p, Shape::channels);
         in_group = tiles.in_group;
         launch(kernel{p, tiles, room}, tiles.blocks(), stream, kernel::shared_bytes(p));
@@ -168,20 +169,20 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
         add_selective_tiles<real>{partial, groups, tiles, p.time, states, numbers, to, p.update},
         numbers);
   };
-  const auto add_mixing = [&](const real* partial, const mixing_array<V, device_rows>& to) {
+  const auto add_bc = [&](const real* partial, const bc_array<V, device_rows>& to) {
     add_tiles(partial, p.groups, in_group, p.states, to.steps);
     if (to.imaginary.present())
       add_tiles(partial + room.of_part, p.groups, in_group, p.states, to.imaginary);
   };
-  add_mixing(room.b, p.b_grad), add_mixing(room.c, p.c_grad);
+  add_bc(room.b, p.b_grad), add_bc(room.c, p.c_grad);
   const auto& per_step = p.intervals_grad;
   add_tiles(room.intervals, 1, p.groups * in_group, 1,
             {reinterpret_cast<std::byte*>(per_step.data), per_step.strides});
   const add_selective_sequences<real> sequences{
       {{room.a, reals_of(p.a_grad), p.states, parts},
-       {room.b_own, reals_of(p.b_grad.channels), p.states, parts},
-       {room.c_own, reals_of(p.c_grad.channels), p.states, parts},
-       {room.skip, p.skip_grad, 1},
+       {room.b_constant, reals_of(p.b_grad.channels), p.states, parts},
+       {room.c_constant, reals_of(p.c_grad.channels), p.states, parts},
+       {room.d, p.d_grad, 1},
        {room.bias, p.bias_grad, 1}},
       p.batch,
       p.channels,

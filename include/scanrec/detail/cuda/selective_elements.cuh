@@ -41,11 +41,11 @@ class selective_elements {
                                     std::int64_t reset_mask_byte)
       : p_(p),
         at_(at),
-        fed_(Shape::fed),
-        skip_(Shape::skip),
+        delta_u_(Shape::delta_u),
+        d_(Shape::d),
         bias_(Shape::bias),
         thread_(device::thread_index()),
-        skip_runs_(Shape::skip),
+        skip_runs_(Shape::d),
         bias_runs_(Shape::bias),
         reset_mask_(reset_mask_byte),
         offsets_(offsets_byte),
@@ -62,7 +62,7 @@ class selective_elements {
     if (thread_ < Shape::channels) {
       const std::int64_t c = at.channel + thread_;
       const bool there = thread_ < at.count;
-      skip_.store(thread_, there && p.skip.present() ? *p.skip.at(0, c) : V(0));
+      d_.store(thread_, there && p.d.present() ? *p.d.at(0, c) : V(0));
       bias_.store(thread_, there && p.bias.present() ? *p.bias.at(0, c) : V(0));
     }
   }
@@ -179,8 +179,8 @@ class selective_elements {
 
   /// D of the elements of a run.
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE run_of_values skip_of(int of_run) const {
-    return of_channels<Along>(skip_, skip_runs_, of_run);
+  SCANREC_DEVICE SCANREC_INLINE run_of_values d_of(int of_run) const {
+    return of_channels<Along>(d_, skip_runs_, of_run);
   }
   /// The sizes of steps, 0 where there is none, and their slopes, from deltas.
   template <selective_runs Along, int Count>
@@ -248,8 +248,8 @@ class selective_elements {
 
   const selective_device_problem<number>& p_;
   selective_position at_;
-  device::shared_array<value_pair<V>> fed_;  // (step, its product with u) of (step, channel)
-  device::shared_array<V> skip_, bias_;      // (channel)
+  device::shared_array<value_pair<V>> delta_u_;  // (step, its product with u) of (step, channel)
+  device::shared_array<V> d_, bias_;             // (channel)
   int thread_;
   std::int64_t begin_ = 0;
   int idle_ = 0;  // steps of the chunk that are before the first one

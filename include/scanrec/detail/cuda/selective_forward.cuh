@@ -21,8 +21,8 @@ SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&ra
   for (int i = 0; i < S; ++i) b[i] = tile.b_of(t, i);
   SCANREC_UNROLL
   for (int j = 0; j < 4; ++j) {
-    const auto fed = tile.fed_.load((t + j) * Tile::row + tile.channel_);
-    auto step = fed.first;
+    const auto delta_u = tile.delta_u_.load((t + j) * Tile::row + tile.channel_);
+    auto step = delta_u.first;
     if (tile.reset(t + j, tile.channel_)) {
       step = 0;
       SCANREC_UNROLL
@@ -31,14 +31,14 @@ SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&ra
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
       const X a = selective_gate(step, rate[i]), last = x[i];
-      x[i] = simd::fma(a, last, scanrec::detail::scaled(fed.second, b[i].at(j)));
+      x[i] = simd::fma(a, last, scanrec::detail::scaled(delta_u.second, b[i].at(j)));
       each(j, i, a, last, x[i]);
     }
   }
 }
 
 template <class Shape, selective_kind Kind>
-struct run_selective {
+struct selective_forward_kernel {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
   using number = typename Shape::number;
@@ -93,8 +93,8 @@ struct run_selective {
       const auto& p = this->p_;
       this->along([&](auto runs) SCANREC_LAMBDA { this->template fetch<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->load_mixing(p.b, this->b_, 0, b);
-        if (p.out.present()) this->load_mixing(p.c, this->c_, 0, c);
+        this->load_bc(p.b, this->b_, 0, b);
+        if (p.out.present()) this->load_bc(p.c, this->c_, 0, c);
       }
     }
     // What was on its way has arrived: behind the last chunk nothing of it is kept.
@@ -110,8 +110,8 @@ struct run_selective {
       SCANREC_UNROLL
       for (int e = 0; e < E; ++e) {
         if (!this->has_elements()) continue;
-        this->fed_.store(this->template slot<Along>(e / tile::run, e % tile::run),
-                         {step[e], step[e] * u_value[e]});
+        this->delta_u_.store(this->template slot<Along>(e / tile::run, e % tile::run),
+                             {step[e], step[e] * u_value[e]});
         this->template set_reset<Along>(e / tile::run, e % tile::run);
       }
       keep_values(0, u_value);
@@ -124,11 +124,11 @@ struct run_selective {
       const auto& p = this->p_;
       this->along([&](auto runs) SCANREC_LAMBDA { this->template position<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->stage_mixing(p.b, this->b_, 0, b);
-        if (p.out.present()) this->stage_mixing(p.c, this->c_, 0, c);
+        this->stage_bc(p.b, this->b_, 0, b);
+        if (p.out.present()) this->stage_bc(p.c, this->c_, 0, c);
       } else {
-        this->take_mixing(p.b, this->b_);
-        if (p.out.present()) this->take_mixing(p.c, this->c_);
+        this->take_bc(p.b, this->b_);
+        if (p.out.present()) this->take_bc(p.c, this->c_);
       }
     }
     SCANREC_DEVICE SCANREC_INLINE int kept_at(int which, int of_run) const {
@@ -171,13 +171,13 @@ struct run_selective {
       V sum[E];
       SCANREC_UNROLL
       for (int e = 0; e < E; e += tile::run) {
-        const run_of_values skip = this->template skip_of<Along>(e / tile::run);
+        const run_of_values d = this->template d_of<Along>(e / tile::run);
         const run_of_values of = keep.load(kept_at(0, e / tile::run));
         SCANREC_UNROLL
         for (int k = 0; k < tile::run; ++k)
           if (this->has_elements())
-            sum[e + k] = simd::fma(skip.of[k], of.of[k],
-                                   y.load(this->template slot<Along>(e / tile::run, k)));
+            sum[e + k] =
+                simd::fma(d.of[k], of.of[k], y.load(this->template slot<Along>(e / tile::run, k)));
       }
       if (p.z.present()) {
         SCANREC_UNROLL

@@ -43,7 +43,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
 
   /// What processing a chunk forward takes.
   SCANREC_DEVICE SCANREC_INLINE void stage_steps() const {
-    this->take_mixing(p.b, this->b_);
+    this->take_bc(p.b, this->b_);
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_steps<along.value>(of_run);
@@ -51,8 +51,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   }
   /// What processing it back takes, too.
   SCANREC_DEVICE SCANREC_INLINE void stage_all() const {
-    this->take_mixing(p.b, this->b_);
-    this->take_mixing(p.c, this->c_);
+    this->take_bc(p.b, this->b_);
+    this->take_bc(p.c, this->c_);
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_all<along.value>(of_run);
@@ -71,7 +71,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     SCANREC_KEEP_LOOP
     for (int t = this->lane_; t < Shape::steps; t += L) {
       const auto x = sums.load(t * row + this->channel_);
-      of_bias = of_bias + x.first, of_skip = of_skip + x.second;
+      of_bias = of_bias + x.first, of_d = of_d + x.second;
     }
   }
   /// Leaves the sums over the channels of the block that make gradients of intervals.
@@ -91,7 +91,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
   device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
-  V of_skip, of_bias;                        // running sums of a checkpoint interval
+  V of_d, of_bias;                           // running sums of a checkpoint interval
 
  private:
   enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };
@@ -113,7 +113,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     for (int k = 0; k < together; ++k) {
       const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
-      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      this->delta_u_.store(slot, {step[k], step[k] * u_of.of[k]});
       this->template set_reset<Along>(of_run, k);
     }
   }
@@ -161,7 +161,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     for (int k = 0; k < together; ++k) {
       const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
-      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      this->delta_u_.store(slot, {step[k], step[k] * u_of.of[k]});
       y_grad.store(slot, sum_of_pairs<X>(y_of[k]));
       this->template set_reset<Along>(of_run, k);
     }
@@ -172,7 +172,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     V u_grad[together], delta_grad[together], z_grad[together];
     const run_of_values u = keep.load(kept_at(u_value, of_run));
     const run_of_values of_slope = keep.load(kept_at(slope, of_run));
-    const run_of_values skip = this->template skip_of<Along>(of_run);
+    const run_of_values d = this->template d_of<Along>(of_run);
     const bool whole = this->whole();
     SCANREC_UNROLL
     for (int k = 0; k < together; ++k) {
@@ -183,10 +183,10 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       if constexpr (base::parts == 2) of_y = V(0.5) * of_y;
       const V of_step = simd::fma(u.of[k], sum.first, sum.second);
       delta_grad[k] = of_step * of_slope.of[k];
-      u_grad[k] = simd::fma(skip.of[k], of_y, this->fed_.load(slot).first * sum.first);
+      u_grad[k] = simd::fma(d.of[k], of_y, this->delta_u_.load(slot).first * sum.first);
       const bool there = whole || this->template there<Along>(of_run, k);
       sums.store(slot, there ? value_pair<V>{delta_grad[k], of_y * u.of[k]} : value_pair<V>{0, 0});
-      if (p.z_grad.present()) z_grad[k] = simd::fma(skip.of[k], u.of[k], y.load(slot));
+      if (p.z_grad.present()) z_grad[k] = simd::fma(d.of[k], u.of[k], y.load(slot));
       if constexpr (!base::plain) {
         if (p.intervals_grad.present())
           y.store(slot, there ? of_step * soft.load(kept_at(0, of_run)).of[k] : V(0));

@@ -83,31 +83,31 @@ struct selective_shape {
   static constexpr int steps = states * sizeof(V) > 256 ? 16 : 32;  // of a chunk
   /// Elements per thread and array in a chunk, and those of B and C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
-  static constexpr int mixed = states * steps / selective_threads;
+  static constexpr int bc_elements = states * steps / selective_threads;
   static constexpr int run = std::min(elements, 4);  // of elements that are side by side
   /// Rows of a step, in which a step of two channels is never in one bank, and of a state.
   static constexpr int row = channels + 1, state_row = steps + 4;
 
   static constexpr std::int64_t rounded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(value));
-  static constexpr std::int64_t mixing_bytes = states * state_row * sizeof(V);  // all parts
+  static constexpr std::int64_t bc_bytes = states * state_row * sizeof(V);  // all parts
   static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(value));
   /// Threads that have elements, and bytes in which they remember where those of an array are.
   static constexpr int with_elements = std::min(selective_threads, steps* channels);
   static constexpr std::int64_t offset_bytes = with_elements * sizeof(std::int64_t);
-  static constexpr std::int64_t mixing_offset_bytes = 4 * sizeof(std::int64_t);
-  static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
+  static constexpr std::int64_t bc_offset_bytes = 4 * sizeof(std::int64_t);
+  static_assert(L >= 4 && L <= device::warp_size && bc_elements % 4 == 0);
 
   // Shared memory. Both kernels have (step, fed) and resets of steps and channels, B and C, D and
   // the bias. The forward kernel also has the u and z of each thread's elements, and the places of
   // these elements in four arrays.
-  static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
-                                skip = c + mixing_bytes, bias = skip + channel_bytes,
+  static constexpr std::int64_t delta_u = 0, b = delta_u + 2 * row_bytes, c = b + bc_bytes,
+                                d = c + bc_bytes, bias = d + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
                                 forward_offsets =
                                     forward_keep + 2 * elements * selective_threads * sizeof(value),
                                 forward_reset_mask =
-                                    forward_offsets + mixing_offset_bytes + 4 * offset_bytes,
+                                    forward_offsets + bc_offset_bytes + 4 * offset_bytes,
                                 forward_bytes = forward_reset_mask;
   static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
@@ -123,8 +123,7 @@ struct selective_shape {
                                 products =
                                     before + (steps / 4 - 1) * S * selective_threads * sizeof(V),
                                 vjp_offsets = products + 2 * warps * sum_steps * states * sizeof(V),
-                                vjp_reset_mask =
-                                    vjp_offsets + mixing_offset_bytes + 7 * offset_bytes,
+                                vjp_reset_mask = vjp_offsets + bc_offset_bytes + 7 * offset_bytes,
                                 vjp_bytes = vjp_reset_mask;
   // And softplus of its elements, where gradients of intervals are wanted.
   static constexpr std::int64_t vjp_soft = vjp_reset_mask + reset_mask_bytes,

@@ -18,7 +18,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-using scanrec::detail::mixing_array;
+using scanrec::detail::bc_array;
 using scanrec::detail::value_array;
 
 /// How elements that compute in V are stored.

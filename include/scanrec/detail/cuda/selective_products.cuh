@@ -21,8 +21,9 @@ struct selective_vjp_room {
   real *b = nullptr, *c = nullptr;  // (part, row of groups, tile, time, state): over its channels
   std::int64_t of_part = 0;         // numbers of a part of these
   real* intervals = nullptr;        // (row of groups, tile, time): the same
-  double *a = nullptr, *b_own = nullptr, *c_own = nullptr;  // (batch, channel, state, part)
-  double *skip = nullptr, *bias = nullptr;                  // (batch, channel)
+  double *a = nullptr, *b_constant = nullptr,
+         *c_constant = nullptr;          // (batch, channel, state, part)
+  double *d = nullptr, *bias = nullptr;  // (batch, channel)
   // Before every chunk of a checkpoint interval but the last, (block, chunk, state, thread).
   stored_state_t<V>* states = nullptr;
 };

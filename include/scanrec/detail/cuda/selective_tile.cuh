@@ -60,25 +60,24 @@ class selective_tile : public selective_elements<Shape, Kind> {
   SCANREC_DEVICE selective_tile(const selective_device_problem<number>& p,
                                 const selective_position& at, std::int64_t offsets_byte,
                                 std::int64_t reset_mask_byte)
-      : elements(p, at, offsets_byte + Shape::mixing_offset_bytes, reset_mask_byte),
+      : elements(p, at, offsets_byte + Shape::bc_offset_bytes, reset_mask_byte),
         b_(Shape::b, 0),
         c_(Shape::c, 1),
         lane_(thread_ % L),
         channel_(thread_ / L),
-        mixing_offsets_(offsets_byte) {
-    find_mixing(p.b.steps, b_.k), find_mixing(p.c.steps, c_.k);
-    if constexpr (parts == 2)
-      find_mixing(p.b.imaginary, b_.k + 1), find_mixing(p.c.imaginary, c_.k + 1);
+        bc_offsets_(offsets_byte) {
+    find_bc(p.b.steps, b_.k), find_bc(p.c.steps, c_.k);
+    if constexpr (parts == 2) find_bc(p.b.imaginary, b_.k + 1), find_bc(p.c.imaginary, c_.k + 1);
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
       rate_[i] = own_state(i) ? simd::load_one<X>(p.a.at(0, own_channel(), state(i))) : zero();
       if constexpr (!plain) {
-        b_own_[i] = own_state(i) && p.b.channels.present()
-                        ? simd::load_one<X>(p.b.channels.at(0, own_channel(), state(i)))
-                        : zero();
-        c_own_[i] = own_state(i) && p.c.channels.present()
-                        ? simd::load_one<X>(p.c.channels.at(0, own_channel(), state(i)))
-                        : zero();
+        b_constant_[i] = own_state(i) && p.b.channels.present()
+                             ? simd::load_one<X>(p.b.channels.at(0, own_channel(), state(i)))
+                             : zero();
+        c_constant_[i] = own_state(i) && p.c.channels.present()
+                             ? simd::load_one<X>(p.c.channels.at(0, own_channel(), state(i)))
+                             : zero();
       }
     }
   }
@@ -127,46 +126,46 @@ class selective_tile : public selective_elements<Shape, Kind> {
   /// Elements of B or C loaded at once, limited by registers: states of a step or steps of a state,
   /// whichever are contiguous.
   static constexpr int M = 4;
-  static constexpr bool mixed_early = Shape::mixed == M;
+  static constexpr bool mixed_early = Shape::bc_elements == M;
 
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const mixing_array<number, device_rows>& from,
-                                                 const mixed_array& of, int first,
-                                                 raw (&to)[parts][M]) const {
-    load_mixing(from.steps, of.k, first, to[0]);
-    if constexpr (parts == 2) load_mixing(from.imaginary, of.k + 1, first, to[1]);
+  SCANREC_DEVICE SCANREC_INLINE void load_bc(const bc_array<number, device_rows>& from,
+                                             const mixed_array& of, int first,
+                                             raw (&to)[parts][M]) const {
+    load_bc(from.steps, of.k, first, to[0]);
+    if constexpr (parts == 2) load_bc(from.imaginary, of.k + 1, first, to[1]);
   }
-  SCANREC_DEVICE SCANREC_INLINE void stage_mixing(const mixing_array<number, device_rows>& from,
-                                                  const mixed_array& to, int first,
-                                                  const raw (&x)[parts][M]) const {
-    stage_mixing(from.steps, to, 0, first, x[0]);
-    if constexpr (parts == 2) stage_mixing(from.imaginary, to, 1, first, x[1]);
+  SCANREC_DEVICE SCANREC_INLINE void stage_bc(const bc_array<number, device_rows>& from,
+                                              const mixed_array& to, int first,
+                                              const raw (&x)[parts][M]) const {
+    stage_bc(from.steps, to, 0, first, x[0]);
+    if constexpr (parts == 2) stage_bc(from.imaginary, to, 1, first, x[1]);
   }
   /// B or C, all at once.
-  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const mixing_array<number, device_rows>& from,
-                                                 const mixed_array& to) const {
+  SCANREC_DEVICE SCANREC_INLINE void take_bc(const bc_array<number, device_rows>& from,
+                                             const mixed_array& to) const {
     SCANREC_KEEP_LOOP
-    for (int first = 0; first < Shape::mixed; first += M) {
+    for (int first = 0; first < Shape::bc_elements; first += M) {
       raw x[parts][M];
-      load_mixing(from, to, first, x), stage_mixing(from, to, first, x);
+      load_bc(from, to, first, x), stage_bc(from, to, first, x);
     }
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> b_of(int t, int i) const {
-    return mixed(p_.b, b_.fours, b_own_, t, i);
+    return bc_elements(p_.b, b_.fours, b_constant_, t, i);
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> c_of(int t, int i) const {
-    return mixed(p_.c, c_.fours, c_own_, t, i);
+    return bc_elements(p_.c, c_.fours, c_constant_, t, i);
   }
 
   mixed_array b_, c_;
   int lane_, channel_;
-  X rate_[S], b_own_[plain ? 1 : S], c_own_[plain ? 1 : S];
+  X rate_[S], b_constant_[plain ? 1 : S], c_constant_[plain ? 1 : S];
 
  private:
   /// The first step and state of the M that a thread takes of B or C.
-  struct mixed_position {
+  struct bc_position {
     int step, state;
   };
-  SCANREC_DEVICE SCANREC_INLINE mixed_position mixed_at(bool along_states, int first) const {
+  SCANREC_DEVICE SCANREC_INLINE bc_position mixed_at(bool along_states, int first) const {
     const int unit = first / M * selective_threads + thread_;
     constexpr int in_step = Shape::states / M, of_state = Shape::steps / M;
     if (along_states) return {unit / in_step, unit % in_step * M};
@@ -175,28 +174,27 @@ class selective_tile : public selective_elements<Shape, Kind> {
   SCANREC_DEVICE SCANREC_INLINE static bool along_states(const device_rows<V>& rows) {
     return rows.strides.channel == 1;
   }
-  SCANREC_DEVICE SCANREC_INLINE void find_mixing(const device_rows<V>& rows, int k) {
+  SCANREC_DEVICE SCANREC_INLINE void find_bc(const device_rows<V>& rows, int k) {
     if (!rows.present()) return;
     const auto& s = rows.strides;
     const std::int64_t first = rows.offset(at_.batch, 0, 0, at_.group);
-    if (thread_ == 0) mixing_offsets_.store(k, first);
+    if (thread_ == 0) bc_offsets_.store(k, first);
     const std::int64_t beside = along_states(rows) ? s.channel : s.time;
     const std::int64_t between = along_states(rows) ? s.time : s.channel;
-    this->remember(first_mixing + k, beside == 1 && between % M == 0 &&
-                                         p_.states == Shape::states &&
-                                         rows.aligned(first + p_.time % M * s.time, M));
+    this->remember(first_bc + k, beside == 1 && between % M == 0 && p_.states == Shape::states &&
+                                     rows.aligned(first + p_.time % M * s.time, M));
   }
   SCANREC_DEVICE SCANREC_INLINE bool in_runs(int k) const {
-    return idle_ == 0 && this->remembered(first_mixing + k);
+    return idle_ == 0 && this->remembered(first_bc + k);
   }
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int k, int first,
-                                                 raw (&to)[M]) const {
+  SCANREC_DEVICE SCANREC_INLINE void load_bc(const device_rows<V>& from, int k, int first,
+                                             raw (&to)[M]) const {
     if (!from.present()) return elements::forget(to);
     const auto& s = from.strides;
     const bool states = along_states(from);
-    const mixed_position at = mixed_at(states, first);
+    const bc_position at = mixed_at(states, first);
     const std::int64_t position =
-        mixing_offsets_.load(k) + (begin_ + at.step) * s.time + at.state * s.channel;
+        bc_offsets_.load(k) + (begin_ + at.step) * s.time + at.state * s.channel;
     if (in_runs(k)) return from.template load_runs<M>(to, position, 0);
     const std::int64_t near = states ? s.channel : s.time;
     from.load(to, [&](int e) SCANREC_LAMBDA {
@@ -204,19 +202,19 @@ class selective_tile : public selective_elements<Shape, Kind> {
       return step >= idle_ && state < p_.states ? position + e * near : device_rows<V>::none;
     });
   }
-  SCANREC_DEVICE SCANREC_INLINE void stage_mixing(const device_rows<V>& from, const mixed_array& to,
-                                                  int part, int first, const raw (&x)[M]) const {
+  SCANREC_DEVICE SCANREC_INLINE void stage_bc(const device_rows<V>& from, const mixed_array& to,
+                                              int part, int first, const raw (&x)[M]) const {
     if (!from.present()) return;
     four_steps<V> of;
     to_numbers<M>(x, from.as, in_runs(to.k + part), of.of);
-    const mixed_position at = mixed_at(along_states(from), first);
+    const bc_position at = mixed_at(along_states(from), first);
     const int position = (part * Shape::states + at.state) * Shape::state_row + at.step;
     if (!along_states(from)) return to.fours.store(position / 4, of);
     SCANREC_UNROLL
     for (int e = 0; e < M; ++e) to.numbers.store(position + e * Shape::state_row, of.of[e]);
   }
-  SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> mixed(
-      const mixing_array<number, device_rows>& of, const device::shared_array<four_steps<V>>& rows,
+  SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> bc_elements(
+      const bc_array<number, device_rows>& of, const device::shared_array<four_steps<V>>& rows,
       const X (&of_channel)[plain ? 1 : S], int t, int i) const {
     if constexpr (!plain)
       if (of.channels.present()) return mixed_steps<X>::same(of_channel[i]);
@@ -228,8 +226,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
       return rows.load(position);
   }
 
-  static constexpr int first_mixing = 8;               // of what is remembered of arrays
-  device::shared_array<std::int64_t> mixing_offsets_;  // where those of this block begin
+  static constexpr int first_bc = 8;               // of what is remembered of arrays
+  device::shared_array<std::int64_t> bc_offsets_;  // where those of this block begin
 };
 
 }  // namespace detail

@@ -45,8 +45,8 @@ class selective_call : call_arrays<V, Rows> {
     states_ = arrays.a.shape.group;
     if (states_ < 1 || states_ > std::numeric_limits<int>::max())
       refuse("a", "1 to 2^31 - 1 states, as its group axis", text(arrays.a.shape));
-    for (const auto& [mixing, of] : {named_mixing{"b", &arrays.b}, named_mixing{"c", &arrays.c}})
-      if (!of->steps.absent()) take_groups(mixing, of->steps.shape().channel);
+    for (const auto& [bc, of] : {named_bc{"b", &arrays.b}, named_bc{"c", &arrays.c}})
+      if (!of->steps.absent()) take_groups(bc, of->steps.shape().channel);
     std::int64_t bytes = sizeof(std::complex<double>);
     for (const std::int64_t n : {shape.batch, shape.time, shape.channel, states_})
       bytes = clipped_product(bytes, std::max<std::int64_t>(n, 1));
@@ -88,8 +88,8 @@ class selective_call : call_arrays<V, Rows> {
     return {const_cast<V*>(of.data), of.strides};
   }
   template <class E>
-  mixing_array<V, Rows> mixing(const char* name, const mixing_view<E>& of) {
-    mixing_array<V, Rows> m;
+  bc_array<V, Rows> bc(const char* name, const bc_view<E>& of) {
+    bc_array<V, Rows> m;
     if ((!of.steps.absent() || !of.imaginary.absent()) && !of.channels.absent())
       refuse(name, "an array of every step, or one of every channel", "both");
     if (!is_complex<V> && !of.imaginary.absent())
@@ -108,15 +108,14 @@ class selective_call : call_arrays<V, Rows> {
     return m;
   }
   /// A gradient of B or C.
-  mixing_array<V, Rows> mixing_grad(const char* name, const mixing_view<V>& of,
-                                    const mixing_view<const V>& value) {
+  bc_array<V, Rows> bc_grad(const char* name, const bc_view<V>& of, const bc_view<const V>& value) {
     if (!of.steps.absent() && value.steps.absent())
       refuse(name, "an array of every channel, as that which it is the gradient of",
              "one of every step");
     if (!of.channels.absent() && value.channels.absent())
       refuse(name, "an array of every step, as that which it is the gradient of",
              "one of every channel");
-    return mixing(name, of);
+    return bc(name, of);
   }
   recurrence::reset_field resets(const sequence_view<const bool>& resets) {
     if (resets.absent()) return {};
@@ -145,9 +144,9 @@ class selective_call : call_arrays<V, Rows> {
   }
 
  private:
-  struct named_mixing {
+  struct named_bc {
     const char* name;
-    const mixing_view<const V>* of;
+    const bc_view<const V>* of;
   };
 
   void take_groups(const char* name, std::int64_t groups) {
@@ -171,8 +170,8 @@ void take_selective_arrays(selective_call<V, Rows>& c, const selective_arrays<V>
   p.softplus = arrays.softplus;
   p.u = c.rows("u", arrays.u), p.delta = c.rows("delta", arrays.delta);
   p.a = c.per_channel("a", arrays.a, arrays.a.shape.group);
-  p.b = c.mixing("b", arrays.b), p.c = c.mixing("c", arrays.c);
-  p.skip = c.per_channel("skip", arrays.skip), p.z = c.rows("z", arrays.z);
+  p.b = c.bc("b", arrays.b), p.c = c.bc("c", arrays.c);
+  p.d = c.per_channel("d", arrays.d), p.z = c.rows("z", arrays.z);
   p.bias = c.per_channel("delta_bias", arrays.delta_bias);
   p.intervals = c.per_step("intervals", arrays.intervals);
 }
@@ -209,9 +208,9 @@ selective_vjp_problem<V, Rows> make_selective_scan_vjp(
   p.checkpoints = c.checkpoints(options.checkpoints);
   p.u_grad = c.rows("u_grad", gradients.u), p.delta_grad = c.rows("delta_grad", gradients.delta);
   p.a_grad = c.per_channel("a_grad", gradients.a, arrays.a.shape.group);
-  p.b_grad = c.mixing_grad("b_grad", gradients.b, arrays.b);
-  p.c_grad = c.mixing_grad("c_grad", gradients.c, arrays.c);
-  p.skip_grad = c.per_channel("skip_grad", gradients.skip);
+  p.b_grad = c.bc_grad("b_grad", gradients.b, arrays.b);
+  p.c_grad = c.bc_grad("c_grad", gradients.c, arrays.c);
+  p.d_grad = c.per_channel("d_grad", gradients.d);
   p.z_grad = c.rows("z_grad", gradients.z);
   if (p.z_grad.present() && !p.z.present())
     refuse("selective_scan_vjp", "z_grad", "no array where there is no z", "one");

@@ -12,7 +12,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
 /// and the same at all steps. Complex ones of every step are two arrays.
 template <class V, template <class> class Rows = row_array>
-struct mixing_array {
+struct bc_array {
   Rows<real_part_of<V>> steps, imaginary;
   value_array<V> channels;
 };
@@ -28,8 +28,8 @@ struct selective_problem {
   bool softplus = false;
   Rows<real> u, delta, z, out;
   value_array<V> a, initial, final_state, checkpoints;
-  value_array<real> skip, bias, intervals;  // those of intervals: batch and time
-  mixing_array<V, Rows> b, c;
+  value_array<real> d, bias, intervals;  // those of intervals: batch and time
+  bc_array<V, Rows> b, c;
   recurrence::reset_field resets;
 
   SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
@@ -41,8 +41,8 @@ struct selective_vjp_problem : selective_problem<V, Rows> {
   using typename selective_problem<V, Rows>::real;
   Rows<real> out_grad, u_grad, delta_grad, z_grad;
   value_array<V> a_grad, initial_grad, final_grad;
-  value_array<real> skip_grad, bias_grad, intervals_grad;
-  mixing_array<V, Rows> b_grad, c_grad;
+  value_array<real> d_grad, bias_grad, intervals_grad;
+  bc_array<V, Rows> b_grad, c_grad;
   bool update = false;  // add to the gradients
 };
 

@@ -152,9 +152,9 @@ class Fused(Primitives):
             out = self.composed(params.problem, {**arrays, **at})
             return [out[name] for name in given]
 
-        out, pull = jax.vjp(value, at)
+        out, vjp = jax.vjp(value, at)
         cotangents = [jnp.broadcast_to(arrays[gradient_of(n)], x.shape) for n, x in zip(given, out)]
-        (gradients,) = pull(cotangents)
+        (gradients,) = vjp(cotangents)
         return [gradients[name] for name in at]
 
     # ---- transposes ------------------------------------------------------------------------------

@@ -230,9 +230,9 @@ class MambaSpec(Spec):
 
         u, z = weight_in x
         v = silu(convolution of u by weight_conv + bias_conv)
-        low, B, C = weight_mixing v
+        low, B, C = weight_projection v
         delta = weight_delta low
-        out = selective_scan(v, delta, -exp(log_decay), B, C, skip, z, bias_delta, softplus)
+        out = selective_scan(v, delta, -exp(log_decay), B, C, d, z, bias_delta, softplus)
         y = weight_out out
 
     There are no norms and no residuals around it. The scan has E = expand * hidden_size channels.
@@ -254,13 +254,13 @@ class MambaSpec(Spec):
 
     - ``weight_in``, ``(2 E, inputs)``, and ``weight_out``, ``(hidden_size, E)``.
     - ``weight_conv``, ``(E, K)``: the last column multiplies the present step, in both directions.
-    - ``weight_mixing``, ``(R + 2 N, E)``, and ``weight_delta``, ``(E, R)``.
-    - ``log_decay``, ``(E, N)``, and ``skip``, ``(E,)``.
+    - ``weight_projection``, ``(R + 2 N, E)``, and ``weight_delta``, ``(E, R)``.
+    - ``log_decay``, ``(E, N)``, and ``d``, ``(E,)``.
     - ``bias_conv``, ``(E,)``, unless ``bias`` is False, and ``bias_delta``, ``(E,)``, always.
 
     The state is a :class:`MambaState`.
 
-    ``log_decay`` starts at log 1, ... log N (S4D-real: Gu et al., 2022), ``skip`` at 1.
+    ``log_decay`` starts at log 1, ... log N (S4D-real: Gu et al., 2022), ``d`` at 1.
     ``softplus(bias_delta)`` starts log-uniform from 1e-3 to 1e-1, ``weight_delta`` uniform in ``+-1
     / sqrt(R)``. The others start as in torch.nn.Linear and torch.nn.Conv1d.
 
@@ -274,7 +274,7 @@ class MambaSpec(Spec):
     dt_rank: int | Literal["auto"]
 
     _draw_order = (
-        *("weight_in", "weight_conv", "weight_mixing", "weight_delta", "weight_out"),
+        *("weight_in", "weight_conv", "weight_projection", "weight_delta", "weight_out"),
         *("bias_delta", "bias_conv"),
     )
 
@@ -299,13 +299,13 @@ class MambaSpec(Spec):
             "weight_in": Parameter((2 * channels, inputs), uniform_linear(inputs)),
             "weight_conv": Parameter((channels, conv), uniform_linear(conv)),
             "bias_conv": Parameter((channels,), uniform_linear(conv)),
-            "weight_mixing": Parameter((rank + 2 * states, channels), uniform_linear(channels)),
+            "weight_projection": Parameter((rank + 2 * states, channels), uniform_linear(channels)),
             "weight_delta": Parameter((channels, rank), uniform_linear(rank)),
             "bias_delta": Parameter(
                 (channels,), Uniform(math.log(1e-3), math.log(1e-1), _inverse_softplus)
             ),
             "log_decay": Parameter((channels, states), np.log(np.arange(1, states + 1))),
-            "skip": Parameter((channels,), 1.0),
+            "d": Parameter((channels,), 1.0),
             "weight_out": Parameter((self.hidden_size, channels), uniform_linear(channels)),
         }
         if not self.bias:

@@ -348,11 +348,11 @@ def pulled(
 def _pulled(of: Callable[..., Any], moved: list[Any], cotangents: Tensors) -> Sequence[Tensor]:
     """Returns the gradients of a function in all of its arguments."""
     if not is_eager():
-        out, pull = torch.func.vjp(of, *moved)  # type: ignore[misc]
+        out, vjp = torch.func.vjp(of, *moved)  # type: ignore[misc]
         filled = (
             torch.zeros_like(x) if g is None else g.expand(x.shape) for x, g in zip(out, cotangents)
         )
-        return tuple(pull(tuple(filled)))
+        return tuple(vjp(tuple(filled)))
     with torch.enable_grad():
         # Views have no paths to one another, which the tensors themselves may have.
         moved = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in moved]

@@ -87,7 +87,7 @@ class Checks(ABC):
             return None
         return self.converted(self.equal(name, x, (self.channels,)), self.real)
 
-    def _mixing(self, name: str, x: Any, shape: Shape, parts: Shape, constant: bool) -> Array:
+    def _bc(self, name: str, x: Any, shape: Shape, parts: Shape, constant: bool) -> Array:
         """B or C with an axis of groups. If it is constant over time, it has the shape of A."""
         x = self.typed(name, x, may_be_complex=True)
         got, of_a = tuple(x.shape), tuple(self.a.shape)
@@ -128,14 +128,14 @@ class Checks(ABC):
         values:
             The steps, B, C, D, z and the bias of the steps, by their names in the call.
         """
-        delta, b, c, skip, (_, z), bias = values.items()
+        delta, b, c, d, (_, z), bias = values.items()
         return {
             "u": self.first,
             "delta": self.equal(*delta, self.first.shape),
             "a": self.a,
-            "b": self._mixing(*b, shape, parts, constant),
-            "c": self._mixing(*c, shape, parts, constant),
-            "skip": self._weight(*skip),
+            "b": self._bc(*b, shape, parts, constant),
+            "c": self._bc(*c, shape, parts, constant),
+            "d": self._weight(*d),
             "z": None if z is None else self.equal("z", z, self.first.shape),
             "delta_bias": self._weight(*bias),
         }

@@ -196,7 +196,7 @@ def _scan(
     arrays = {name: x for name, x in arrays.items() if x is not None}
     if len(lead) != 1:
         for name, x in arrays.items():
-            if name not in ("a", "skip", "delta_bias") and (name not in ("b", "c") or x.ndim > 2):
+            if name not in ("a", "d", "delta_bias") and (name not in ("b", "c") or x.ndim > 2):
                 before, after = x.shape[: len(lead)], x.shape[len(lead) :]
                 batch = 1 if all(n == 1 for n in before) else prod(lead)
                 arrays[name] = x.reshape(batch, *after)

@@ -39,7 +39,7 @@ class _SelectiveScan(Fused):
     def unread(
         self, kind: str, problem: Any, operands: Collection[str], results: Collection[str]
     ) -> Collection[str]:
-        return {"skip", "z"} if kind == "value" and "out" not in results else ()
+        return {"d", "z"} if kind == "value" and "out" not in results else ()
 
     def composed(self, problem: SelectiveProblem, arrays: Arrays) -> dict[str, jax.Array]:
         """Works on arrays (batch, time, channel, state)."""
@@ -53,9 +53,9 @@ class _SelectiveScan(Fused):
             step = jnp.where(above, step, jnp.logaddexp(jnp.where(above, 0, step), 0))
         if "intervals" in arrays:
             step = step * arrays["intervals"][..., None]
-        mixing = _of_all_channels(arrays["b"], channels, a)
+        bc = _of_all_channels(arrays["b"], channels, a)
         given = {
-            "input": (step * x)[..., None].astype(a.dtype) * mixing,
+            "input": (step * x)[..., None].astype(a.dtype) * bc,
             "gate": jnp.exp(step[..., None].astype(a.dtype) * of_rank(a, 4)),
         }
         for name, axis in (("initial_state", 1), ("resets", -1)):
@@ -66,25 +66,25 @@ class _SelectiveScan(Fused):
         y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a), -1)
         if jnp.iscomplexobj(y):
             y = 2 * y.real
-        if "skip" in arrays:
-            y = y + of_rank(arrays["skip"], 3) * x
+        if "d" in arrays:
+            y = y + of_rank(arrays["d"], 3) * x
         if "z" in arrays:
             y = y * jax.nn.silu(arrays["z"].astype(dtype))
         final = jax.lax.squeeze(scanned["final_state"], (1,))
         return {"out": y.astype(u.dtype), "final_state": final}
 
 
-def _of_all_channels(mixing: jax.Array, channels: int, a: jax.Array) -> jax.Array:
+def _of_all_channels(bc: jax.Array, channels: int, a: jax.Array) -> jax.Array:
     """Returns B or C as (batch or 1, time or 1, channel or 1, state)."""
-    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(mixing):  # whose parts are side by side
-        pairs = mixing.astype(np.finfo(a.dtype).dtype)
+    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # whose parts are side by side
+        pairs = bc.astype(np.finfo(a.dtype).dtype)
         pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
-        mixing = jax.lax.complex(pairs[..., 0], pairs[..., 1])
-    mixing = mixing.astype(a.dtype)
-    if mixing.ndim == 2:
-        return jnp.expand_dims(mixing, (0, 1))
-    groups = mixing.shape[2]
-    return mixing if groups == 1 else jnp.repeat(mixing, channels // groups, 2)
+        bc = jax.lax.complex(pairs[..., 0], pairs[..., 1])
+    bc = bc.astype(a.dtype)
+    if bc.ndim == 2:
+        return jnp.expand_dims(bc, (0, 1))
+    groups = bc.shape[2]
+    return bc if groups == 1 else jnp.repeat(bc, channels // groups, 2)
 
 
 #: The primitives of selective scans.

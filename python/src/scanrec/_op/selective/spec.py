@@ -11,12 +11,12 @@ __all__ += ["SelectiveProblem"]
 SELECTIVE = Operation(
     "selective_scan",
     operands=(
-        *("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "intervals"),
+        *("u", "delta", "a", "b", "c", "d", "z", "delta_bias", "intervals"),
         *("initial_state", "resets"),
     ),
     results=("out", "final_state"),
     residuals=("checkpoints",),
-    names={"a": "A", "b": "B", "c": "C", "skip": "D"},
+    names={"a": "A", "b": "B", "c": "C", "d": "D"},
     typed=frozenset({"u", "delta", "b", "c", "z", "out"}),
 )
 
@@ -25,7 +25,7 @@ SELECTIVE = Operation(
 LAYOUT = {
     **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
     **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
-    **dict.fromkeys(("skip", "delta_bias"), "channel"),
+    **dict.fromkeys(("d", "delta_bias"), "channel"),
     **dict.fromkeys(("b", "c"), "batch time channel state | channel state"),
     "intervals": "batch time",
     "a": "channel state",

@@ -181,7 +181,7 @@ def _each(
     bounds: list[int], tensors: Sequence[Any], problem: SelectiveProblem
 ) -> tuple[Tensor, Tensor]:
     """Returns the outputs and last states of sequences between these steps, one call for each."""
-    u, delta, a, b, c, skip, z, bias, intervals, initial, _ = tensors
+    u, delta, a, b, c, d, z, bias, intervals, initial, _ = tensors
     lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
 
     def of_each(x: Tensor | None) -> Sequence[Tensor | None]:
@@ -192,7 +192,7 @@ def _each(
 
     firsts = [None] * len(lengths) if initial is None else initial.split(1)
     results = [
-        selective(problem, u, delta, a, b, c, skip, z, bias, times, first, None)
+        selective(problem, u, delta, a, b, c, d, z, bias, times, first, None)
         for u, delta, b, c, z, times, first in zip(
             *(of_each(x) for x in (u, delta, b, c, z, intervals)), firsts
         )

@@ -108,15 +108,15 @@ def _checkpoint_shape(tensors: dict[str, Any]) -> tuple[int, ...]:
 # ---- derivatives ---------------------------------------------------------------------------------
 
 
-def _of_all_channels(mixing: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
+def _of_all_channels(bc: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
     """Returns B or C as (B or 1, D or 1, N, L or 1)."""
-    if mixing.dim() == 2:
-        return mixing.to(dtype).unsqueeze(-1)
+    if bc.dim() == 2:
+        return bc.to(dtype).unsqueeze(-1)
     if dtype.is_complex:
-        mixing = torch.unflatten(mixing.to(dtype.to_real()), -1, (-1, 2))
-        mixing = torch.complex(mixing[..., 0], mixing[..., 1])
-    mixing, groups = mixing.to(dtype), mixing.shape[1]
-    return mixing if groups == 1 else mixing.repeat_interleave(channels // groups, 1)
+        bc = torch.unflatten(bc.to(dtype.to_real()), -1, (-1, 2))
+        bc = torch.complex(bc[..., 0], bc[..., 1])
+    bc, groups = bc.to(dtype), bc.shape[1]
+    return bc if groups == 1 else bc.repeat_interleave(channels // groups, 1)
 
 
 class _Selective(Fused):
@@ -141,7 +141,7 @@ class _Selective(Fused):
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
         """Elementwise operations and a scan, with an array of the states of all steps."""
-        u, delta, a, b, c, skip, z, bias, intervals, initial, resets = tensors
+        u, delta, a, b, c, d, z, bias, intervals, initial, resets = tensors
         dtype, (batch, channels, steps) = a.dtype.to_real(), u.shape
         x, step = u.to(dtype), delta.to(dtype)
         if bias is not None:
@@ -163,8 +163,8 @@ class _Selective(Fused):
         out = (state * _of_all_channels(c, channels, a.dtype)).sum(2)
         if a.is_complex():
             out = 2 * out.real
-        if skip is not None:
-            out = out + skip.unsqueeze(-1) * x
+        if d is not None:
+            out = out + d.unsqueeze(-1) * x
         if z is not None:
             out = out * silu(z.to(dtype))
         return out.to(u.dtype), final.squeeze(-1)

@@ -133,24 +133,24 @@ def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> Pl
 # ---- the operator --------------------------------------------------------------------------------
 
 #: The operands of a step, without the state.
-_OPERANDS = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias")
+_OPERANDS = ("u", "delta", "a", "b", "c", "d", "z", "delta_bias")
 
 
 def _native_arrays(
-    state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None,
+    state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None,
     z: Tensor | None, dt_bias: Tensor | None, *, out: Tensor,
 ) -> Arrays:  # fmt: skip
     """The arrays of the native call: of a scan of one step."""
     step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
     if not a.is_complex():  # complex B and C have their parts as the last axis already
         b, c = step(b), step(c)
-    operands = step(x), step(dt), a, b, c, skip, step(z), dt_bias
+    operands = step(x), step(dt), a, b, c, d, step(z), dt_bias
     arrays = dict(zip(_OPERANDS, operands), out=step(out), initial_state=state, final_state=state)
     return {name: arrays.get(name) for name in SELECTIVE.value.arrays}
 
 
 def _update(
-    state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None,
+    state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None,
     z: Tensor | None, dt_bias: Tensor | None, rows: Tensor | None, softplus: bool,
 ) -> Tensor:  # fmt: skip
     now, within = state, None
@@ -164,7 +164,7 @@ def _update(
         now = torch.where(within, now, 0)
     now = _resolved(now.to(a.dtype))
     out = torch.empty_like(x)
-    read = (None if x is None else _resolved(x) for x in (x, dt, a, b, c, skip, z, dt_bias))
+    read = (None if x is None else _resolved(x) for x in (x, dt, a, b, c, d, z, dt_bias))
     tensors = _native_arrays(now, *read, out=out)  # type: ignore[arg-type]
     problem = SelectiveProblem(softplus, reverse=False)
     run_selective(SELECTIVE.value, tensors, problem, (_CALL, _NAMES))
@@ -190,7 +190,7 @@ def _resolved(x: Tensor) -> Tensor:
 
 _op = define_as(
     "_selective_state_update",
-    "Tensor(a!) state, Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, Tensor? skip, Tensor? z, "
+    "Tensor(a!) state, Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, Tensor? d, Tensor? z, "
     "Tensor? dt_bias, Tensor? rows, bool softplus",
     1,
     _update,

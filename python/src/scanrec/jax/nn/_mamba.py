@@ -49,7 +49,7 @@ class Mamba(MambaSpec, Layer[MambaState]):
         v = sum(products[1:], products[0])
         v = jax.nn.silu(v + of_rank(params["bias_conv"], v.ndim) if self.bias else v)
         rank, states = self._rank, self.state_size
-        low, b, c = jnp.split(v @ params["weight_mixing"].T, (rank, rank + states), -1)
+        low, b, c = jnp.split(v @ params["weight_projection"].T, (rank, rank + states), -1)
         decay = -jnp.exp(params["log_decay"].astype(computed(x.dtype)))
         y, final = selective_scan(
             v,
@@ -57,7 +57,7 @@ class Mamba(MambaSpec, Layer[MambaState]):
             decay,
             b,
             c,
-            params["skip"],
+            params["d"],
             z,
             params["bias_delta"],
             delta_softplus=True,

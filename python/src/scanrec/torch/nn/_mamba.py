@@ -64,14 +64,14 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
         taps, bias = weights["weight_conv"], weights.get("bias_conv")
         v = functional.silu(_convolved(whole, taps, bias, first, reverse))
         sizes = [self._rank, self.state_size, self.state_size]
-        low, b, c = torch.split(functional.linear(v.mT, weights["weight_mixing"]), sizes, 2)
+        low, b, c = torch.split(functional.linear(v.mT, weights["weight_projection"]), sizes, 2)
         out, final = selective_scan(
             v,
             functional.linear(low, weights["weight_delta"]).mT,
             -torch.exp(wide(weights["log_decay"])),
             b.mT,
             c.mT,
-            wide(weights["skip"]),
+            wide(weights["d"]),
             z,
             wide(weights["bias_delta"]),
             delta_softplus=True,

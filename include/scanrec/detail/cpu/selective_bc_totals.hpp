@@ -12,14 +12,14 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// The gradient of a B or C of every step: a sum over strips, in the wide type, of two checkpoint
 /// intervals at a time.
 template <class V>
-class mixing_totals {
+class bc_totals {
  public:
   using real = real_part_of<V>;
   static constexpr std::int64_t width = simd::lanes_v<real>;
   static constexpr int parts = is_complex<V> ? 2 : 1;
 
-  mixing_totals(const selective_problem<V>& p, const selective_plan& plan,
-                const mixing_array<V>& grad, bool update, arena& memory)
+  bc_totals(const selective_problem<V>& p, const selective_plan& plan, const bc_array<V>& grad,
+            bool update, arena& memory)
       : grad_{grad.steps, grad.imaginary},
         states_(p.states),
         padded_((p.states + width - 1) / width * width),
