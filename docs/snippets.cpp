@@ -86,7 +86,7 @@ void resets_of_chunks() {
   for (const auto& [first, steps] : {std::pair(3, 2), std::pair(0, 3)}) {
     const extents shape{.time = steps};
     extents mask_shape = shape;
-    if (first + steps < 5) ++mask_shape.time;  // the reset of the step behind the chunk
+    if (first + steps < 5) ++mask_shape.time;  // the reset of the step after the chunk
     linear_scan(sequence_view(&gate[first], shape), sequence_view(&input[first], shape),
                 sequence_view(&state[first], shape),
                 {.order = direction::reverse,
@@ -178,7 +178,7 @@ void convention() {
   linear_scan_vjp(view(gate, shape), view(state, shape), view(grad, shape),
                   {.input_grad = view(hermitian, shape)});
   linear_scan_vjp(view(gate, shape), view(state, shape), view(grad, shape),
-                  {.input_grad = view(plain, shape)}, {.convention = conjugation::plain});
+                  {.input_grad = view(plain, shape)}, {.convention = conjugation::none});
   assert(hermitian[0] == complex(0, -1) && plain[0] == complex(0, 1));
   // [/convention]
 }
@@ -611,7 +611,7 @@ void mamba() {
 
   auto gradients = layer.zeros();                       // added to
   layer.backward(x, 2, memory, y, gradients, &x_grad);  // of half the sum of squares
-  layer.own.input -= 1e-3f * gradients.input;
+  layer.weights.input -= 1e-3f * gradients.input;
   layer.step(rows::Random(2, 24), stream, memory, y);  // the stream goes on
   // [/mamba_layer]
   assert(y.rows() == 2 && x_grad.cols() == 24);

@@ -79,7 +79,7 @@ class digits_model {
       f(std::span<R>(m.data(), static_cast<std::size_t>(m.size())));
     };
     all(own_.encoder), all(own_.encoder_bias);
-    for (auto& layer : layers_) layer.own.for_each(f);
+    for (auto& layer : layers_) layer.weights.for_each(f);
     all(own_.output), all(own_.output_bias);
   }
   [[nodiscard]] parameters zeros() const {

@@ -41,8 +41,8 @@ class mamba_block {
   using matrix = typename parameters::matrix;
 
   explicit mamba_block(const scanrec::mamba_sizes& sizes)
-      : own{Eigen::Matrix<R, 1, Eigen::Dynamic>::Zero(sizes.channels),
-            scanrec::mamba_layer<R>(sizes)} {}
+      : weights{Eigen::Matrix<R, 1, Eigen::Dynamic>::Zero(sizes.channels),
+                scanrec::mamba_layer<R>(sizes)} {}
 
   /// The weights, those of the layer in it; for_each as that of their gradients.
   struct {
@@ -52,17 +52,17 @@ class mamba_block {
     template <class F>
     void for_each(F f) {
       f(std::span<R>(scale.data(), static_cast<std::size_t>(scale.size())));
-      layer.own.for_each(f);
+      layer.weights.for_each(f);
     }
-  } own;
+  } weights;
 
   [[nodiscard]] parameters zeros() const {
-    return {decltype(own.scale)::Zero(own.scale.size()), own.layer.zeros()};
+    return {decltype(weights.scale)::Zero(weights.scale.size()), weights.layer.zeros()};
   }
   template <class Generator>
   void randomise(Generator& generator) {
-    own.scale.setOnes();
-    own.layer.randomise(generator);
+    weights.scale.setOnes();
+    weights.layer.randomise(generator);
   }
 
   void forward(const matrix& x, std::int64_t batch, stream& carried, memory_type& memory,
@@ -70,17 +70,17 @@ class mamba_block {
     memory.size = (x.rowwise().squaredNorm() / static_cast<R>(x.cols())).array() + R(1e-6);
     memory.size = memory.size.array().sqrt();
     memory.normal = x.array().colwise() / memory.size.array();
-    own.layer.forward(scaled(memory), batch, carried, memory.mamba, y);
+    weights.layer.forward(scaled(memory), batch, carried, memory.mamba, y);
     y += x;
   }
   /// Adds the gradients of the weights to `gradients`, and writes that of x. Uses `memory` up.
   void backward(const matrix& x, std::int64_t batch, memory_type& memory, const matrix& y_grad,
                 parameters& gradients, matrix* x_grad) const {
     matrix grad;
-    own.layer.backward(scaled(memory), batch, memory.mamba, y_grad, gradients.mamba, &grad);
+    weights.layer.backward(scaled(memory), batch, memory.mamba, y_grad, gradients.mamba, &grad);
     gradients.scale += grad.cwiseProduct(memory.normal).colwise().sum();
     // Through the normalisation: what is left of the gradient beside the normal row itself.
-    grad.array().rowwise() *= own.scale.array();
+    grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         grad.cwiseProduct(memory.normal).rowwise().sum() / static_cast<R>(x.cols());
     grad.array() -= memory.normal.array().colwise() * along.array();
@@ -90,6 +90,6 @@ class mamba_block {
 
  private:
   matrix scaled(const memory_type& memory) const {
-    return memory.normal.array().rowwise() * own.scale.array();
+    return memory.normal.array().rowwise() * weights.scale.array();
   }
 };

@@ -43,7 +43,7 @@ template <class R, class Generator>
 void begin_layer(scanrec::qrnn_layer<R>& layer, Generator& generator) {
   layer.randomise(generator);
   const std::int64_t C = layer.sizes().channels;
-  layer.own.bias.segment(C, C).setConstant(R(1));  // remember at first
+  layer.weights.bias.segment(C, C).setConstant(R(1));  // remember at first
 }
 template <class R, class Generator>
 void begin_layer(mamba_block<R>& block, Generator& generator) {
@@ -113,7 +113,7 @@ class text_model {
       f(std::span<R>(m.data(), static_cast<std::size_t>(m.size())));
     };
     all(embedding_);
-    for (layer& l : layers_) l.own.for_each(f);
+    for (layer& l : layers_) l.weights.for_each(f);
     all(output_), all(output_bias_);
   }
   [[nodiscard]] parameters zeros() const {

@@ -82,7 +82,7 @@ TEST_CASE("shapes", "[arguments]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.resets = sequence_view(reset_mask, extents{2, 10, 4})});
   });
-  // What is behind the last step is read, too.
+  // What is after the last step is read, too.
   std::vector<float> room(n + 2);
   refuses(room, "state", "memory apart from 'resets'", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(room.data() + 2, shape),

@@ -20,7 +20,8 @@ golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, 
   for (variation v : problems) {
     if (on.name.rfind("cuda::", 0) == 0 && v.shape.time > 1000) continue;
     if (all_options)
-      v.order = direction::reverse, v.edges = v.resets = v.zoneout = true, v.forget_bias = 1;
+      v.order = direction::reverse, v.boundary_states = v.resets = v.zoneout = true,
+      v.forget_bias = 1;
     problem_case p(v);
     golden::numbers numbers(1);
     const auto fill = [&](auto& a, float scale) {

@@ -46,7 +46,7 @@ struct variation {
   extents shape;
   layout l;
   direction order;
-  bool edges = false;  // initial and final states and their gradients
+  bool boundary_states = false;  // initial and final states and their gradients
   bool resets = false, zoneout = false;
   double forget_bias = 0;
 };
@@ -66,7 +66,7 @@ std::vector<variation> variations() {
     for (const layout l : {layout::channels_last, layout::time_contiguous, layout::padded,
                            layout::backwards, layout::mirrored, layout::strided}) {
       variation v{s, l, i % 2 ? direction::reverse : direction::forward};
-      v.edges = i % 3 != 0, v.resets = i % 4 == 1, v.zoneout = i % 5 == 2;
+      v.boundary_states = i % 3 != 0, v.resets = i % 4 == 1, v.zoneout = i % 5 == 2;
       v.forget_bias = i % 3 == 1 ? 1 : 0;
       if (i++ % stride == 0) all.push_back(v);
     }
@@ -118,13 +118,13 @@ struct problem_case {
   gated_options<V> options() {
     gated_options<V> o;
     o.order = v.order, o.resets = resets(), o.zoneout = zoneout();
-    if (v.edges) o.initial_state = state_of(x0);
+    if (v.boundary_states) o.initial_state = state_of(x0);
     return o;
   }
   gated_vjp_options<V> vjp_options() {
     gated_vjp_options<V> o;
     o.order = v.order, o.resets = resets(), o.zoneout = zoneout();
-    if (v.edges) o.initial_state = state_of(x0), o.final_grad = state_of(gT);
+    if (v.boundary_states) o.initial_state = state_of(x0), o.final_grad = state_of(gT);
     return o;
   }
   static state_view<V> state_of(array<V>& a) {
@@ -179,11 +179,11 @@ results run(const backend& b, problem_case& p, policy memory, bool backward = tr
   if (memory == policy::recompute)
     k.checkpoints = sequence_view<V>(r.checkpoints.data(), p.kept_shape);
   auto options = p.options();
-  if (p.v.edges) options.final_state = state_view<V>(r.final_state.data(), p.one);
+  if (p.v.boundary_states) options.final_state = state_view<V>(r.final_state.data(), p.one);
   b.forward(p.the_cell, p.gates(), r.output.view(), k, options);
   if (!backward || memory == policy::none) return r;
   gated_gradients<cell, T> gradients{.arrays = r.grads()};
-  if (p.v.edges) gradients.initial_grad = state_view<V>(r.initial_grad.data(), p.one);
+  if (p.v.boundary_states) gradients.initial_grad = state_view<V>(r.initial_grad.data(), p.one);
   b.vjp(p.the_cell, p.gates(), k, p.output_grad.view(), gradients, p.vjp_options());
   return r;
 }
@@ -202,7 +202,7 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
   for (std::int64_t n = s.time; n > 0; n /= 2) roundings += 4;
   for_each_sequence(s, [&](std::int64_t g, std::int64_t batch, std::int64_t c) {
     const auto one = static_cast<std::size_t>((g * s.batch + batch) * s.channel + c);
-    const N start = p.v.edges ? number_of(p.x0(g, batch, 0, c)) : N(0);
+    const N start = p.v.boundary_states ? number_of(p.x0(g, batch, 0, c)) : N(0);
     carried<N> x{start, magnitude_of(start)};
     std::vector<again::step<N>> steps;
     std::vector<N> before, after;
@@ -220,11 +220,11 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
             t, c);
       if (stored) check(name + " states", agrees(r.states(g, batch, t, c), after.back()), t, c);
     }
-    if (p.v.edges)
+    if (p.v.boundary_states)
       check(name + " final_state", agrees(r.final_state[one], off_by(x.x, roundings, x.size)), 0,
             c);
 
-    carried<N> y{p.v.edges ? number_of(p.gT(g, batch, 0, c)) : N(0)};
+    carried<N> y{p.v.boundary_states ? number_of(p.gT(g, batch, 0, c)) : N(0)};
     y.size = magnitude_of(y.x);
     for (std::int64_t i = s.time - 1; i >= 0; --i) {
       const std::int64_t t = p.at(i);
@@ -249,7 +249,7 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
       y.x = reset ? N(0) : a * (step.back(dh) + y.x);
       y.size = reset ? 0 : magnitude_of(a) * y.size;
     }
-    if (p.v.edges)
+    if (p.v.boundary_states)
       check(name + " initial_grad", agrees(r.initial_grad[one], off_by(y.x, roundings, y.size)), 0,
             c);
   });
@@ -329,7 +329,7 @@ results run_chunks(const backend& b, problem_case& p, policy memory, const chunk
   };
   const auto options_of = [&](auto o, std::int64_t first, std::int64_t steps) {
     if (p.v.zoneout) o.zoneout = part(o.zoneout, first, steps);
-    // The reset behind the last step comes along, unless time ends there.
+    // The reset after the last step comes along, unless time ends there.
     if (p.v.resets)
       o.resets = part(o.resets, first, steps + (first + steps < p.v.shape.time ? 1 : 0));
     return o;

@@ -48,16 +48,17 @@ struct problem_case {
   extents shape;
   layout l;
   direction order;
-  bool edges, with_resets;
+  bool boundary_states, with_resets;
   array<T> gate, input, state, grad, gate_tangent, input_tangent;
   array<V> x0, gT, tx0, xT;
   std::vector<std::uint8_t> reset_bytes;
 
-  problem_case(const extents& s, layout lay, direction d, bool with_edges, bool resets_too)
+  problem_case(const extents& s, layout lay, direction d, bool with_boundary_states,
+               bool resets_too)
       : shape(s),
         l(lay),
         order(d),
-        edges(with_edges),
+        boundary_states(with_boundary_states),
         with_resets(resets_too),
         gate(s, lay, 1),
         input(s, lay, 2),
@@ -86,17 +87,17 @@ struct problem_case {
   state_view<V> edge(array<V>& a) { return {a.view().data, shape, a.view().strides}; }
   scan_options<V> options() {
     scan_options<V> o{.order = order, .resets = resets()};
-    if (edges) o.initial_state = edge(x0), o.final_state = edge(xT);
+    if (boundary_states) o.initial_state = edge(x0), o.final_state = edge(xT);
     return o;
   }
   vjp_options<V> backward_options() {
     vjp_options<V> o{.order = order, .resets = resets()};
-    if (edges) o.initial_state = edge(x0), o.final_grad = edge(gT);
+    if (boundary_states) o.initial_state = edge(x0), o.final_grad = edge(gT);
     return o;
   }
   jvp_options<V> tangent_options() {
     jvp_options<V> o{.order = order, .resets = resets()};
-    if (edges)
+    if (boundary_states)
       o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
     return o;
   }
@@ -122,7 +123,7 @@ struct problem_case {
     return out;
   }
   W start(std::int64_t g, std::int64_t b, std::int64_t c) {
-    return edges ? W(x0(g, b, 0, c)) : W(0);
+    return boundary_states ? W(x0(g, b, 0, c)) : W(0);
   }
   scanned<T> exact_forward(std::int64_t g, std::int64_t b, std::int64_t c) {
     const auto u = line(input, g, b, c);
@@ -179,7 +180,7 @@ TYPED_CASE("forward is within the bound, and writes nothing else",
           // What is left of `untouched` after this must be what the view does not own.
           r.untouched[&r.out(g, b, t, c) - r.out.storage().data()] = r.out(g, b, t, c);
         }
-        if (p.edges) {
+        if (p.boundary_states) {
           const auto last = r.last(g, b, 0, c);
           if (!half<T> && p.shape.time > 0)
             CHECK(same_bits(T(last), r.out(g, b, p.time_of(p.shape.time - 1), c)));
@@ -258,7 +259,7 @@ TYPED_CASE("vjp is within the bound",
   for_cases([](problem_case& p) {
     p.make_states();
     std::vector<conjugation> conventions{conjugation::hermitian};
-    if (complex<T>) conventions.push_back(conjugation::plain);
+    if (complex<T>) conventions.push_back(conjugation::none);
     for (const conjugation convention : conventions) {
       struct result {
         std::string name;
@@ -293,7 +294,7 @@ TYPED_CASE("vjp is within the bound",
           ra.push_back(i + 1 < n ? (reset_after ? W(0) : conjugate(a[i + 1], conj)) : W(0));
           W u = gx[i];
           long double size = magnitude(u);
-          if (i == n - 1 && p.edges)
+          if (i == n - 1 && p.boundary_states)
             u = u + W(p.gT(g, b, 0, c)), size += magnitude(W(p.gT(g, b, 0, c)));
           ru.push_back(u);
           m.push_back(size);
@@ -356,8 +357,8 @@ TYPED_CASE("jvp is within the bound",
         u.push_back(reset ? tu[i] : product(ta[i], before) + tu[i]);
         m.push_back((reset ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
       }
-      const auto want =
-          reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.resets(g, b), m);
+      const auto want = reference::scan<T>(a, u, p.boundary_states ? W(p.tx0(g, b, 0, c)) : W(0),
+                                           p.resets(g, b), m);
       for (auto& [name, more, out] : results)
         for (std::int64_t i = 0; i < p.shape.time; ++i)
           check_close<T>(

@@ -188,7 +188,7 @@ void check_dot_product() {
           arrays<T, N> p({2, 61, 3}, time_last);
           p.forward(backend(), order);
           p.jvp(backend(), order);
-          p.vjp(backend(), order, conj ? conjugation::hermitian : conjugation::plain);
+          p.vjp(backend(), order, conj ? conjugation::hermitian : conjugation::none);
           const T left = pairing(p.w, p.tx, conj) + pairing(p.wT, p.txT, conj);
           const T right =
               pairing(p.da, p.ta, conj) + pairing(p.du, p.tu, conj) + pairing(p.dx0, p.tx0, conj);

@@ -101,7 +101,7 @@ void check_dot_product() {
                .initial_state = edge(x0),
                .final_grad = edge(wT),
                .resets = resets,
-               .convention = conj ? conjugation::hermitian : conjugation::plain});
+               .convention = conj ? conjugation::hermitian : conjugation::none});
           const T left = pairing(w, tx, conj) + pairing(wT, txT, conj);
           const T right = pairing(da, ta, conj) + pairing(du, tu, conj) + pairing(dx0, tx0, conj);
           INFO("order " << static_cast<int>(order) << " conj " << conj);

@@ -47,7 +47,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
   CHECK(room.states_bytes % 64 == 0);
   CHECK(room.bytes > room.states_bytes);
   CHECK(room.bytes % 64 == 0);
-  // Nobody may write behind it.
+  // Nobody may write after it.
   constexpr std::byte untouched{0x5a};
   std::vector<std::byte> memory(static_cast<std::size_t>(room.bytes + 128), untouched);
   void* first = memory.data();

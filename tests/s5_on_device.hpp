@@ -73,8 +73,9 @@ struct arrays {
         apart(more_steps) {
     std::mt19937 bits(5);
     const auto number = [&] { return static_cast<R>(bits()) / R(4294967296.0) * 2 - 1; };
-    const auto fill = [&](auto& v, std::int64_t channels, bool edges = false) {
-      v.resize(static_cast<std::size_t>(shape.batch * (edges ? 1 : shape.time + apart) * channels));
+    const auto fill = [&](auto& v, std::int64_t channels, bool boundary_states = false) {
+      v.resize(static_cast<std::size_t>(shape.batch * (boundary_states ? 1 : shape.time + apart) *
+                                        channels));
       for (auto& x : v) {
         if constexpr (sizeof(x) == sizeof(R))
           x = number();

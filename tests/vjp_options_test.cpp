@@ -113,7 +113,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
   const std::array grads{dense, layout{"the same at every step", false, true, false}};
   const std::array sums{dense, layout{"over time", false, true, false},
                         layout{"over batch and channel", true, false, true}};
-  const std::array edges{dense, layout{"over batch", true, false, false}};
+  const std::array boundary_states{dense, layout{"over batch", true, false, false}};
   const auto or_null = [](const auto& list, int i) {
     return i < static_cast<int>(list.size()) ? &list[i] : nullptr;
   };
@@ -163,7 +163,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
                 if (!has_state && c.gate_grad) continue;
                 c.has_state = has_state;
                 c.input_grad = or_null(sums, input_grad);
-                c.initial_grad = or_null(edges, initial_grad);
+                c.initial_grad = or_null(boundary_states, initial_grad);
                 check();
               }
   CHECK(number == 5 * 4 * 3 * 4 * 3 * 4);

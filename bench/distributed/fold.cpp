@@ -90,28 +90,28 @@ struct scheme {
   int roundings;
   work does;
   double seconds;
-  states behind;  // the states behind every part, of some lanes
+  states after;  // the states behind every part, of some lanes
 };
 
 // ---- the states behind all parts ------------------------------------------------------------
 
 states one_level(const maps& all, std::int64_t parts, std::int64_t lanes) {
-  states now(static_cast<std::size_t>(lanes)), behind;
+  states now(static_cast<std::size_t>(lanes)), after;
   for (std::int64_t part = 0; part < parts; ++part) {
     fold_part<part_state<float>>(of_part(all, part, lanes), now);
-    behind.insert(behind.end(), now.begin(), now.end());
+    after.insert(after.end(), now.begin(), now.end());
   }
-  return behind;
+  return after;
 }
 states two_levels(const maps& all, std::int64_t parts, std::int64_t lanes, std::int64_t group) {
-  states entering(static_cast<std::size_t>(lanes)), behind;
+  states entering(static_cast<std::size_t>(lanes)), after;
   for (std::int64_t from = 0; from < parts; from += group) {
     const std::int64_t to = std::min(from + group, parts);
     states now = entering;
     maps together(static_cast<std::size_t>(lanes), map::identity());
     for (std::int64_t part = from; part < to; ++part) {
       fold_part<part_state<float>>(of_part(all, part, lanes), now);
-      behind.insert(behind.end(), now.begin(), now.end());
+      after.insert(after.end(), now.begin(), now.end());
       if (part == from)
         std::ranges::copy(of_part(all, part, lanes), together.begin());
       else
@@ -119,7 +119,7 @@ states two_levels(const maps& all, std::int64_t parts, std::int64_t lanes, std::
     }
     fold_part<part_state<float>>(together, entering);
   }
-  return behind;
+  return after;
 }
 states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
   maps now = all;
@@ -130,10 +130,10 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
           combine(before[static_cast<std::size_t>(i - distance * lanes)],
                   before[static_cast<std::size_t>(i)]);
   }
-  states behind;
-  behind.reserve(now.size());
-  for (const map& m : now) behind.push_back(m.u);
-  return behind;
+  states after;
+  after.reserve(now.size());
+  for (const map& m : now) after.push_back(m.u);
+  return after;
 }
 
 // ---- errors and bits ------------------------------------------------------------------------
@@ -165,7 +165,7 @@ double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std:
     for (std::int64_t part = 0; part < parts; ++part) {
       const auto i = static_cast<std::size_t>(part * lanes + lane);
       of.step(all[i].a, all[i].u);
-      of.compare(by.behind[i]);
+      of.compare(by.after[i]);
     }
     largest = std::max(largest, of.largest());
   }
@@ -180,7 +180,7 @@ double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes)
       of.step(gate_at(t, lane), input_at(t, lane));
       if (t % part_steps == part_steps - 1)
         of.compare(
-            static_cast<float>(by.behind[static_cast<std::size_t>(t / part_steps * lanes + lane)]));
+            static_cast<float>(by.after[static_cast<std::size_t>(t / part_steps * lanes + lane)]));
     }
     largest = std::max(largest, of.largest());
   }
@@ -198,11 +198,11 @@ outcome compare(const maps& all, const scheme& by, const states& left, std::int6
   std::int64_t wide = 0, narrow = 0, begins = parts;
   for (std::int64_t i = 0; i < parts * lanes; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    if (std::bit_cast<std::uint64_t>(by.behind[at]) == std::bit_cast<std::uint64_t>(left[at]))
+    if (std::bit_cast<std::uint64_t>(by.after[at]) == std::bit_cast<std::uint64_t>(left[at]))
       continue;
     ++wide;
     begins = std::min(begins, i / lanes);
-    narrow += std::bit_cast<std::uint32_t>(static_cast<float>(by.behind[at])) !=
+    narrow += std::bit_cast<std::uint32_t>(static_cast<float>(by.after[at])) !=
               std::bit_cast<std::uint32_t>(static_cast<float>(left[at]));
   }
   const auto states_seen = static_cast<double>(parts * lanes);
@@ -266,9 +266,9 @@ record measure_lanes(std::int64_t parts, std::int64_t lanes, std::int64_t group,
       {"doubling", 1 + static_cast<int>(levels), {0, levels, levels}, 0, {}}};
   const std::int64_t looked_at = std::min<std::int64_t>(lanes, 64);
   const maps few = summaries(parts, looked_at);
-  schemes[0].behind = one_level(few, parts, looked_at);
-  schemes[1].behind = two_levels(few, parts, looked_at, group);
-  schemes[2].behind = doubling(few, parts, looked_at);
+  schemes[0].after = one_level(few, parts, looked_at);
+  schemes[1].after = two_levels(few, parts, looked_at, group);
+  schemes[2].after = doubling(few, parts, looked_at);
   maps all;
   all.reserve(static_cast<std::size_t>(parts * lanes));
   for (std::int64_t i = 0; i < parts * lanes; ++i)
@@ -279,7 +279,7 @@ record measure_lanes(std::int64_t parts, std::int64_t lanes, std::int64_t group,
   of_lanes.set("parts", static_cast<double>(parts)).set("lanes", static_cast<double>(lanes));
   of_lanes.set("group", static_cast<double>(group));
   for (const scheme& by : schemes) {
-    const outcome found = compare(few, by, schemes[0].behind, parts, looked_at);
+    const outcome found = compare(few, by, schemes[0].after, parts, looked_at);
     const auto width = static_cast<double>(lanes);
     const double acts = by.does.acts * width, combines = by.does.combines * width;
     const double bytes = by.does.received * width * sizeof(map);

@@ -110,7 +110,7 @@ float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
 struct pieces {
   std::function<void()> check;
   std::function<std::vector<map>()> summary;
-  std::function<void(std::vector<float>&)> run;  // leaves the states behind it in their place
+  std::function<void(std::vector<float>&)> run;  // leaves the states after it in their place
   std::function<void()> whole;                   // the call of scanrec::mpi
   std::function<void(int)> alone;                // everything, with so many threads
   std::function<void()> alone_summary;           // the maps of everything
@@ -216,14 +216,14 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
                   static_cast<int>(lanes), element, MPI_COMM_WORLD);
     MPI_Type_free(&element);
   });
-  std::vector<part_state<float>> behind(lanes), before(lanes);
+  std::vector<part_state<float>> after(lanes), before(lanes);
   bool finite = true;
   t[fold] = seconds_here([&] {
     for (int position = 0; position + 1 < all.size; ++position) {
       const auto rank = static_cast<std::size_t>(all.rank_of(position));
-      fold_part<part_state<float>>(std::span(maps).subspan(lanes * rank, lanes), behind);
-      if (position + 1 == all.position()) before = behind;
-      for (const auto& x : behind) finite = finite && std::isfinite(static_cast<float>(x));
+      fold_part<part_state<float>>(std::span(maps).subspan(lanes * rank, lanes), after);
+      if (position + 1 == all.position()) before = after;
+      for (const auto& x : after) finite = finite && std::isfinite(static_cast<float>(x));
     }
   });
   if (!finite) throw std::runtime_error("a state is not finite");

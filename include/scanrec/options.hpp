@@ -18,7 +18,7 @@ enum class update { overwrite, accumulate };
 /// Whether a complex adjoint conjugates the factors that it multiplies by.
 enum class conjugation {
   hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product; PyTorch's
-  plain,      ///< no conjugate: the transpose of the complex-linear map; JAX's
+  none,       ///< no conjugate: the transpose of the complex-linear map; JAX's
 };
 
 /// Options of linear_scan; T is the compute type (float for bfloat16 and float16 data).

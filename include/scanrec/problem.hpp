@@ -51,7 +51,7 @@ struct array_use {
   bool given = false;                  // whether the caller passed it, if only an empty one
   bool in_place = false;               // shares every element with an array that is read
   bool one_channel_will_do = false;    // resets may have a channel extent of 1
-  bool one_step_more_will_do = false;  // they may have a reset behind the last step
+  bool one_step_more_will_do = false;  // they may have a reset after the last step
   bool one_step_more = false;          // and have it, besides those in `shape`
   bool makes_factor = false;           // the factors of the maps are made of it
   bool checkpoints = false;            // of one value per sequence for every checkpoint interval

@@ -25,7 +25,7 @@ enum class role {
 };
 constexpr bool is_written(role use) { return use >= role::write; }
 constexpr bool is_gradient(role use) { return use >= role::gradient; }
-constexpr bool is_edge(role use) {
+constexpr bool is_boundary(role use) {
   return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
 }
 

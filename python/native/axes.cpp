@@ -90,7 +90,7 @@ void axes::add(const char* name, scanrec_array& array, std::int64_t element_byte
   if (is_checkpoints(use) && checkpoint_steps() == 0) return;
   entry e{name, in_place_of, &array, static_cast<char*>(array.data), {}, element_bytes, use};
   e.strides.assign(array.strides, array.strides + shape_.size());
-  if (is_edge(e.use)) e.strides[time_] = 0;
+  if (is_boundary(e.use)) e.strides[time_] = 0;
   check_reach(e);
   arrays_.push_back(std::move(e));
 }
@@ -222,7 +222,7 @@ void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear
 
 std::vector<std::int64_t> axes::extents_of(const entry& e) const {
   std::vector<std::int64_t> shape = shape_;
-  if (is_edge(e.use)) shape[time_] = 1;
+  if (is_boundary(e.use)) shape[time_] = 1;
   if (e.use == role::read_resets && more_resets_) ++shape[time_];
   if (is_checkpoints(e.use)) shape[time_] = checkpoint_steps();
   return shape;
@@ -283,7 +283,8 @@ bool axes::summed(const entry& e) const {
 }
 
 bool axes::same_elements(const entry& x, const entry& y) const {
-  if (x.data != y.data || x.element_bytes != y.element_bytes || is_edge(x.use) != is_edge(y.use))
+  if (x.data != y.data || x.element_bytes != y.element_bytes ||
+      is_boundary(x.use) != is_boundary(y.use))
     return false;
   const std::vector<std::int64_t> shape = extents_of(x);
   for (std::size_t axis = 0; axis < shape.size(); ++axis)

@@ -71,7 +71,7 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
       .initial_state = state_of<T>(c, a.initial_state),
       .final_grad = state_of<T>(c, a.final_grad),
       .resets = resets_of(c, a.resets),
-      .convention = c.plain ? conjugation::plain : conjugation::hermitian};
+      .convention = c.no_conjugate ? conjugation::none : conjugation::hermitian};
   linear_scan_vjp(backend_of<T>(c), gate, state, state_grad, gradients, options);
 }
 

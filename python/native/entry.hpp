@@ -107,7 +107,7 @@ class request {
     if (calls[dtype_] == nullptr)
       throw argument_error(name, "dtype", "a type that there are kernels for", dtype_names[dtype_]);
     c.reverse = problem_.reverse != 0;
-    c.plain = problem_.plain != 0;
+    c.no_conjugate = problem_.no_conjugate != 0;
     c.more_resets = problem_.more_resets != 0;
     c.logarithms = problem_.logarithms;
     c.forget_bias = problem_.forget_bias;
@@ -147,7 +147,7 @@ class request {
 
   [[nodiscard]] std::int64_t bytes_of(role use) const {
     if (use == role::read_mask || use == role::read_resets) return 1;
-    return (is_edge(use) || is_checkpoints(use) ? edge_bytes : element_bytes)[dtype_];
+    return (is_boundary(use) || is_checkpoints(use) ? edge_bytes : element_bytes)[dtype_];
   }
 
   scanrec_problem problem_;

@@ -24,7 +24,7 @@ struct call {
   extents shape;
   bool more_resets = false;  // resets have one step more
   bool reverse = false;
-  bool plain = false;                 // adjoints do not conjugate
+  bool no_conjugate = false;          // adjoints do not conjugate
   std::int32_t logarithms = 0;        // of linear scans, enum scanrec_logarithms
   double forget_bias = 0;             // of gated scans
   bool accumulate = false;            // gradients are added to

@@ -138,7 +138,7 @@ class decoded_call<Arrays> {
     const auto shape = attributes.array("shape");
     problem.rank = static_cast<std::int32_t>(shape.size());
     problem.shape = shape.data();
-    problem.plain = 1;
+    problem.no_conjugate = 1;
     problem.dtype = -1;
     stack_ = attributes.scalar<std::int64_t>("stack");
     attributes.expect_end();

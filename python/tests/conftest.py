@@ -22,7 +22,7 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)
     gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
     reset_mask = np.zeros(shape, bool) if resets is None else np.asarray(resets)
-    mask_shape = list(shape)  # with a reset behind the last step, or without
+    mask_shape = list(shape)  # with a reset after the last step, or without
     mask_shape[axis] = reset_mask.shape[axis % len(shape) - len(shape)]
     reset = np.moveaxis(np.broadcast_to(reset_mask, mask_shape), axis, 0)
     state = np.zeros(input.shape[1:], kind)
@@ -137,10 +137,10 @@ def run_alone(module, call):
 MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "reverse": False}
 
 
-def apart(random, *, edge=False, by=0):
+def apart(random, *, boundary=False, by=0):
     """Two arrays of MANY_AXES in memory of their own, or so many positions of a processed axis apart
     in one buffer: 0 is the same array twice."""
-    shape = [1 if edge and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
+    shape = [1 if boundary and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
     buffer = random(*(n + 1 for n in shape))
     at = lambda start: (slice(start, start + shape[0]), *(slice(0, n) for n in shape[1:]))
     return buffer[at(0)], buffer[at(by)]
@@ -149,15 +149,15 @@ def apart(random, *, edge=False, by=0):
 def overlapping_calls():
     """(call, what it reads, (what it writes, the one of them whose place that may have))."""
     pre = ("candidate", "forget_gate", "output_gate")
-    edges = ("initial_state", "final_state"), ("initial_grad", "final_grad")
+    boundary_states = ("initial_state", "final_state"), ("initial_grad", "final_grad")
     return [
         ("linear_scan", ("gate", "input"), ("state", "input")),
         ("linear_scan", ("gate", "input", "initial_state"), ("final_state", "initial_state")),
         ("linear_scan_vjp", ("gate", "state", "state_grad"), ("input_grad", "state_grad")),
-        ("linear_scan_vjp", ("gate", "state", "state_grad", "final_grad"), edges[1]),
+        ("linear_scan_vjp", ("gate", "state", "state_grad", "final_grad"), boundary_states[1]),
         ("linear_scan_jvp", ("gate", "input_tangent"), ("state_tangent", "input_tangent")),
         ("linear_scan_jvp", ("gate", "initial_tangent"), ("final_tangent", "initial_tangent")),
-        ("gated_scan", (*pre, "initial_state"), edges[0][::-1]),
+        ("gated_scan", (*pre, "initial_state"), boundary_states[0][::-1]),
         ("gated_scan_vjp", (*pre, "state", "output_grad"), ("forget_gate_grad", "forget_gate")),
     ]
 
@@ -167,16 +167,16 @@ def check_many_axes(run):
     run(call, arrays by name) is a call with MANY_AXES."""
     from scanrec import _native
 
-    is_edge = lambda name: name.startswith(("initial", "final"))
+    is_boundary = lambda name: name.startswith(("initial", "final"))
 
     def arrays_of(call, read, pair, by, spare=None):
         random = Random(7)
-        arrays = {name: apart(random, edge=is_edge(name))[0] for name in read}
+        arrays = {name: apart(random, boundary=is_boundary(name))[0] for name in read}
         of = "output" if call == "gated_scan" else "state"
         if call in ("linear_scan", "gated_scan"):
             arrays[of] = apart(random)[0]
         written, other = pair
-        given, over = apart(random, edge=is_edge(other), by=by)
+        given, over = apart(random, boundary=is_boundary(other), by=by)
         return arrays | {other: given, written: over.copy() if spare else over}
 
     for call, read, pair in overlapping_calls():

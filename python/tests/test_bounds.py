@@ -20,7 +20,7 @@ from conftest import MANY_AXES
 
 import scanrec
 from scanrec import _native as native
-from scanrec._op.spec import is_edge, primal_of
+from scanrec._op.spec import is_boundary, primal_of
 
 try:
     from ml_dtypes import bfloat16
@@ -146,7 +146,7 @@ class Case:
     def __init__(self, number, dtype, many_axes=False):
         self.rng = rng = random.Random(number)
         self.number, self.dtype = number, dtype
-        self.edge_dtype = DTYPES[dtype] if dtype in ("bfloat16", "float16") else dtype
+        self.boundary_dtype = DTYPES[dtype] if dtype in ("bfloat16", "float16") else dtype
         while not many_axes:
             self.shape = [rng.choice((1, 1, 2, 3)), rng.choice(LENGTHS), rng.choice(CHANNELS)]
             self.axis = rng.choice((1, 1, 1, 0, 2))
@@ -170,10 +170,10 @@ class Case:
         self.arrays[name] = Guarded(shape, dtype or self.dtype, self.rng, broadcast, scale)
         return self.arrays[name]
 
-    def edge(self, name, broadcast=True):
+    def boundary(self, name, broadcast=True):
         shape = list(self.shape)
         shape[self.axis] = 1
-        self.add(name, shape, self.edge_dtype, broadcast)
+        self.add(name, shape, self.boundary_dtype, broadcast)
 
     def resets(self):
         shape = list(self.shape)
@@ -227,18 +227,18 @@ def run_native(call, dtype, number):
         elif name == "zoneout":
             case.add(name, dtype="bool", broadcast=False)
         elif name == "checkpoints":
-            case.add(name, checkpoints, case.edge_dtype, broadcast=False)
-        elif is_edge(name):
-            case.edge(name)
+            case.add(name, checkpoints, case.boundary_dtype, broadcast=False)
+        elif is_boundary(name):
+            case.boundary(name)
         else:
             case.add(name)
             if name == "gate" and options.get("logarithms"):
                 case.arrays[name].make_negative()  # gates below 1
     for name in writes:
         if name == "checkpoints":
-            case.add(name, checkpoints, case.edge_dtype, broadcast=False)
-        elif is_edge(name):
-            case.edge(name, broadcast=name == "initial_grad")
+            case.add(name, checkpoints, case.boundary_dtype, broadcast=False)
+        elif is_boundary(name):
+            case.boundary(name, broadcast=name == "initial_grad")
         else:
             case.add(name, broadcast=name in ("gate_grad", "input_grad"))
     case.describe(call)
@@ -352,10 +352,10 @@ def run_numpy(call, dtype, number):
     case = Case(number, dtype)
     for name in ("gate", "input", "state", "state_grad", "gate_tangent", "input_tangent"):
         case.add(name)
-    edges = ("initial_state", "final_grad", "initial_tangent")
-    for name in edges:
+    boundary_states = ("initial_state", "final_grad", "initial_tangent")
+    for name in boundary_states:
         if not case.one_in(3):
-            case.edge(name)
+            case.boundary(name)
     case.resets()
     with_logarithms = call != "linear_scan_jvp" and not dtype.startswith("complex")
     log_gate, log_input = (with_logarithms and case.one_in(2) for _ in range(2))
@@ -363,7 +363,7 @@ def run_numpy(call, dtype, number):
         case.arrays["gate"].make_negative()
     case.describe(f"numpy.{call}, log_gate {log_gate}, log_input {log_input},")
     given = {
-        name: x.view.squeeze(case.axis) if name in edges else x.view
+        name: x.view.squeeze(case.axis) if name in boundary_states else x.view
         for name, x in case.arrays.items()
     }
     if dtype == "bfloat16":

@@ -44,11 +44,11 @@ DTYPES = list(_native.DTYPES)
 @pytest.mark.parametrize("shape", [(2, 70, 33), (1, 1500, 2), (3, 1, 5)])
 def test_scans(device, dtype, shape):
     random, kind = Random(1), numpy_dtype(dtype)
-    edge, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
+    boundary, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
     gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
-    first, final_grad = (random(*edge, dtype=edge_kind) for _ in range(2))
+    first, final_grad = (random(*boundary, dtype=edge_kind) for _ in range(2))
     resets = random.booleans(shape[0], shape[1] + 1, 1)
-    resets[0, -1] = True  # behind the last step
+    resets[0, -1] = True  # after the last step
     backwards = dict(reverse=True, more_resets=True)
     given = {"gate": gate, "initial_state": first, "resets": resets}
     written = {"state": np.empty_like(gate), "final_state": np.empty_like(first)}
@@ -62,7 +62,7 @@ def test_scans(device, dtype, shape):
     written = {"gate_grad": gate, "input_grad": input, "initial_grad": first}
     read = {**given, "state": state, "state_grad": grad, "final_grad": final_grad}
     for plain in (False, True):
-        options = dict(backwards, plain=True) if plain else {}
+        options = dict(backwards, no_conjugate=True) if plain else {}
         want, got = both(device, "linear_scan_vjp", dtype, shape, read, written, **options)
         assert_alike(got, want, dtype, 4)
 

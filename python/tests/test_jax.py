@@ -34,7 +34,7 @@ def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
     steps = shape[-2]
     if resets is None:
         reset = jnp.zeros(shape, bool)
-    else:  # a reset cuts the link between t - 1 and t; there may be one behind the last step
+    else:  # a reset cuts the link between t - 1 and t; there may be one after the last step
         more = resets.shape[-2] > steps
         reset = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
         if reverse:
@@ -90,8 +90,8 @@ def test_types(random, dtype):
 @pytest.mark.parametrize("shape, axis", [((0, 5, 3), 1), ((2, 0, 3), 1), ((2, 1, 3), 1), ((7,), 0)])
 def test_short_and_empty_sequences_have_exact_values_and_finite_derivatives(random, shape, axis):
     gate, input = random(*shape), random(*shape)
-    edges = np.delete(shape, axis)
-    first = random(*edges)
+    boundary_states = np.delete(shape, axis)
+    first = random(*boundary_states)
     got = linear_scan(gate, input, first, axis=axis, return_final=True)
     want = loop(gate, input, first, axis=axis)
     same(got, [jnp.asarray(x, "float64") for x in want])
@@ -637,7 +637,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         assert collectives(linear_scan, gate, input) == set()
         assert collectives(gradient, gate, input) <= expected
         second = lambda *x: jax.jvp(lambda *y: gradient(*y)[1], x, x)[1]
-        first, reset_mask = np.ones(6), random.booleans(4, 10, 1)  # one behind the last step
+        first, reset_mask = np.ones(6), random.booleans(4, 10, 1)  # one after the last step
         options = {"initial_state": first, "reverse": True, "resets": reset_mask}
         with_all = lambda *x: jax.grad(lambda *y: jnp.sum(linear_scan(*y, **options) ** 3), (0, 1))(
             *x
@@ -664,7 +664,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
 def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     plain = -np.abs(random(*gate_shape)), random(4, 9, 6)
-    reset_mask = random.booleans(4, 10, 1)  # one behind the last step
+    reset_mask = random.booleans(4, 10, 1)  # one after the last step
     call = partial(linear_scan, resets=reset_mask, reverse=True, return_final=True, **logs)
     arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(plain, (of_gate, of_input))]
     gradient = jax.grad(lambda *x: sum(jnp.sum(y**3) for y in call(*x)), (0, 1))

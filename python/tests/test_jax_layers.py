@@ -331,7 +331,7 @@ def test_lru(random):
 
 @pytest.mark.parametrize("call", [s5, lru])
 def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a reset behind the last step cuts."""
+    """Are the mirrored sequence, in all derivatives; a reset after the last step cuts."""
     lambda_, b, c = system(random)
     diagonal = (lambda_,) if call is s5 else (random(4), random(4))
     u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))

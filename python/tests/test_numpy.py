@@ -57,8 +57,8 @@ SHAPES = [
 @pytest.mark.parametrize("shape, gate_shape, axis", SHAPES)
 def test_states_and_gradients(random, shape, gate_shape, axis, reverse, extra_steps):
     """Against the loop; gradients by <J v, w> = <v, J* w>, with gates of any shape."""
-    edges = np.delete(shape, axis)
-    gate, input, initial = random(*gate_shape), random(*shape), random(*edges)
+    boundary_states = np.delete(shape, axis)
+    gate, input, initial = random(*gate_shape), random(*shape), random(*boundary_states)
     mask_steps = np.array(shape)
     mask_steps[axis] += extra_steps
     resets = random.booleans(*mask_steps)
@@ -68,8 +68,8 @@ def test_states_and_gradients(random, shape, gate_shape, axis, reverse, extra_st
     assert close(state, want, np.float64) and close(final, want_final, np.float64)
     assert state.flags.c_contiguous
 
-    v_gate, v_input, v_initial = random(*gate_shape), random(*shape), random(*edges)
-    w, w_final = random(*shape), random(*edges)
+    v_gate, v_input, v_initial = random(*gate_shape), random(*shape), random(*boundary_states)
+    w, w_final = random(*shape), random(*boundary_states)
     tangent, final_tangent = scanrec.linear_scan_jvp(
         gate, state, v_gate, v_input, v_initial, initial_state=initial, return_final=True, **options
     )
@@ -97,7 +97,7 @@ def test_a_reverse_stream_sees_the_reset_at_the_edge_of_a_chunk():
 @pytest.mark.parametrize("channels", [1, 5, 35])
 def test_streams(random, channels, reverse, axis):
     """Chunks of a call, of its tangent, and, the other way round, of its adjoint."""
-    steps, edges = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
+    steps, boundary_states = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
     turned = lambda x: np.ascontiguousarray(np.swapaxes(x, axis, -2))
     gate, input, grad, gate_t, input_t = (turned(random(2, steps, channels)) for _ in range(5))
     first, final_grad, first_t = (random(2, channels) for _ in range(3))
@@ -107,8 +107,8 @@ def test_streams(random, channels, reverse, axis):
         return np.swapaxes(np.swapaxes(x, axis, 0)[a:b], 0, axis)
 
     resets_by_step = np.swapaxes(resets, axis, 0)
-    resets_by_step[list(edges[1:-1])] = True  # at some edges, of some channels
-    resets_by_step[list(edges[1:-1]), :, : channels // 2] = False
+    resets_by_step[list(boundary_states[1:-1])] = True  # at some edges, of some channels
+    resets_by_step[list(boundary_states[1:-1]), :, : channels // 2] = False
     options = {"axis": axis, "reverse": reverse}
     state, final = scanrec.linear_scan(
         gate, input, first, resets=resets, return_final=True, **options
@@ -122,7 +122,7 @@ def test_streams(random, channels, reverse, axis):
     )
 
     same = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
-    chunks = list(zip(edges, edges[1:]))[:: -1 if reverse else 1]
+    chunks = list(zip(boundary_states, boundary_states[1:]))[:: -1 if reverse else 1]
     x, x_t = first, first_t
     starts = []
     for a, b in chunks:
@@ -322,8 +322,8 @@ def test_absent_gradients(random):
 def test_checks_are_made_once(random, monkeypatch):
     """A call on arrays laid out as those of an earlier call finds what their checks came to."""
     plans._plans.clear()  # of which there may be enough
-    shape, edge = (2, 9, 3), (2, 3)
-    numbers = lambda: (random(3), random(*shape), random(*edge))
+    shape, boundary = (2, 9, 3), (2, 3)
+    numbers = lambda: (random(3), random(*shape), random(*boundary))
     resets, w = random.booleans(2, 9, 1), random(*shape)
 
     def all_of(gate, input, first):

@@ -32,9 +32,9 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 
 def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
     """States and final state, differentiated by PyTorch."""
-    edge = (*input.shape[:-2], input.shape[-1])
+    boundary = (*input.shape[:-2], input.shape[-1])
     gate = gate.expand(input.shape)
-    state = input.new_zeros(edge) if initial_state is None else initial_state.expand(edge)
+    state = input.new_zeros(boundary) if initial_state is None else initial_state.expand(boundary)
     mask_steps = input.shape[-2] if resets is None else resets.shape[-2]
     reset = torch.zeros((), dtype=torch.bool) if resets is None else resets
     reset = reset.expand(*input.shape[:-2], mask_steps, input.shape[-1])

@@ -348,7 +348,7 @@ def test_initial_states_that_are_numbers(random):
 
 @pytest.mark.parametrize("call", [s5, lru])
 def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a reset behind the last step cuts."""
+    """Are the mirrored sequence, in all derivatives; a reset after the last step cuts."""
     lambda_, b, c = system(random, 3, 2)
     diagonal = (lambda_,) if call is s5 else (tensor(random, 3), tensor(random, 3))
     u, first = tensor(random, 2, 4, 2), tensor(random, 2, 3, dtype="complex128")

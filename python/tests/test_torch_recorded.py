@@ -320,16 +320,27 @@ def test_recorded_programs_refuse_other_shapes(call, shape, other, words, infere
 def test_operators_refuse_shapes_that_do_not_belong_together():
     """Every operand is checked."""
     ops, ones = torch.ops.scanrec, torch.ones
-    edge, reset_mask = ones(2, 1, 3), ones(1, 6, 1) > 0
+    boundary, reset_mask = ones(2, 1, 3), ones(1, 6, 1) > 0
     problem, rest = ([2, 5, 3], 1, False), ([2, 5, 3], [2, 5, 3], [2, 1, 3])
     gated, pre = (*problem, -1, 0.0, False), (ONES, ONES, ONES, ONES)
     good = {
-        ops._linear_scan: (ONES, ONES, edge, reset_mask, *problem, 0),
-        ops._linear_scan_jvp: (ONES, edge, reset_mask, ONES, ONES, ONES, edge, *problem),
-        ops._linear_scan_vjp: (ONES, ONES, edge, reset_mask, ONES, ONES, edge, *problem, 3, *rest),
-        ops._gated_scan: (*pre, edge, reset_mask, ONES > 0, *gated, False),
+        ops._linear_scan: (ONES, ONES, boundary, reset_mask, *problem, 0),
+        ops._linear_scan_jvp: (ONES, boundary, reset_mask, ONES, ONES, ONES, boundary, *problem),
+        ops._linear_scan_vjp: (
+            ONES,
+            ONES,
+            boundary,
+            reset_mask,
+            ONES,
+            ONES,
+            boundary,
+            *problem,
+            3,
+            *rest,
+        ),
+        ops._gated_scan: (*pre, boundary, reset_mask, ONES > 0, *gated, False),
         ops._gated_scan_vjp: (
-            *(*pre, edge, reset_mask, ONES > 0, ONES, None, ONES, edge, *gated),
+            *(*pre, boundary, reset_mask, ONES > 0, ONES, None, ONES, boundary, *gated),
             [True] * 5,
         ),
     }

@@ -273,7 +273,7 @@ def wide_products(here):
 
 
 def edges_and_meshes(here):
-    """A reset behind the last step; a mesh in place of a group."""
+    """A reset after the last step; a mesh in place of a group."""
     gate, input, first, reset_mask = problem(here, "float64")
     reset_mask = torch.cat([reset_mask, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
     want = linear_scan(gate, input, first, resets=reset_mask, reverse=True)

@@ -58,10 +58,10 @@ class arrays {
 template <class T, class Run>
 void compare(std::int64_t steps, Run run) {
   std::vector<std::uint16_t> bits[2];
-  std::vector<float> edges[2];
+  std::vector<float> boundary_states[2];
   for (const bool aligned : {false, true}) {
     arrays<T> a(steps, aligned);
-    auto& edge = edges[aligned];
+    auto& edge = boundary_states[aligned];
     edge.assign(static_cast<std::size_t>(rows * channels), 0.25f);
     const std::vector<float> start(edge.size(), 0.5f);
     const extents one{.batch = rows, .time = 1, .channel = channels};
@@ -72,7 +72,7 @@ void compare(std::int64_t steps, Run run) {
     bits[aligned] = a.bits();
   }
   CHECK((bits[0] == bits[1]));
-  CHECK((edges[0] == edges[1]));
+  CHECK((boundary_states[0] == boundary_states[1]));
 }
 
 template <class T>

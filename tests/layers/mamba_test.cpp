@@ -47,8 +47,8 @@ struct example {
     x = random_matrix(steps * batch, sizes.channels, 1);
     weight = random_matrix(steps * batch, sizes.channels, 2);
     // Steps of some size, so that all of it is felt.
-    layer.own.delta_bias = random_matrix(1, D, 3).row(0);
-    layer.own.d = random_matrix(1, D, 4).row(0);
+    layer.weights.delta_bias = random_matrix(1, D, 3).row(0);
+    layer.weights.d = random_matrix(1, D, 4).row(0);
     start = {random_matrix(batch, D * sizes.states, 5), random_matrix((window - 1) * batch, D, 6)};
     if (mask_steps) {
       reset_mask = std::make_unique<bool[]>(static_cast<std::size_t>(steps * batch));
@@ -70,7 +70,7 @@ struct example {
 /// The outputs by the formulas, a number at a time.
 matrix outputs_of(const example& e) {
   const mamba_sizes& s = e.layer.sizes();
-  const auto& p = e.layer.own;
+  const auto& p = e.layer.weights;
   const std::int64_t B = example::batch, T = e.x.rows() / B, D = s.inner(), N = s.states;
   const std::int64_t K = s.delta_rank(), w = s.window;
   const matrix wide = e.x * p.input;
@@ -128,13 +128,13 @@ TEST_CASE("weights of a Mamba layer begin as in the paper", "[selective]") {
   layer.randomise(engine);
   float least = 1, most = 0;
   for (Eigen::Index d = 0; d < 64; ++d) {
-    const float step = std::log1p(std::exp(layer.own.delta_bias[d]));
+    const float step = std::log1p(std::exp(layer.weights.delta_bias[d]));
     least = std::min(least, step), most = std::max(most, step);
     for (Eigen::Index n = 0; n < 5; ++n)
-      CHECK(std::abs(std::exp(layer.own.log_decay(d, n)) - static_cast<float>(n + 1)) < 1e-5f);
+      CHECK(std::abs(std::exp(layer.weights.log_decay(d, n)) - static_cast<float>(n + 1)) < 1e-5f);
   }
   CHECK((least > 0.999e-3f && least < 2e-3f && most < 1.001e-1f && most > 5e-2f));
-  CHECK((layer.own.d.array() == 1).all());
+  CHECK((layer.weights.d.array() == 1).all());
 }
 
 // ---- gradients ---------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ void check_gradients(example e) {
   matrix x_grad;
   e.layer.backward(e.x, example::batch, e.memory, e.weight, g, &x_grad, e.resets);
   const auto value = [&] { return e.value(); };
-  check_all_gradients(e.layer.own, g, value);
+  check_all_gradients(e.layer.weights, g, value);
   for (Eigen::Index i = 0; i < e.x.size(); ++i) {
     const double want = central_difference(e.x.data()[i], value);
     INFO("input " << i);
@@ -266,9 +266,9 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
   CHECK_THROWS_AS(layer.forward(memory.low.leftCols(3), 2, s, memory, y), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, memory.out.leftCols(3), g, nullptr), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, g, &memory.wide), argument_error);
-  CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.own, nullptr), argument_error);
-  CHECK(refused([&] { layer.forward(x, 2, s, memory, layer.own.input); }) == "y");
-  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &layer.own.output); }) == "x_grad");
+  CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.weights, nullptr), argument_error);
+  CHECK(refused([&] { layer.forward(x, 2, s, memory, layer.weights.input); }) == "y");
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &layer.weights.output); }) == "x_grad");
   CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &g.projection); }) == "x_grad");
   const auto part = g.output.topRows(4);  // has as many columns as y
   CHECK(refused([&] { layer.backward(part, 2, memory, y, g, nullptr); }) == "x");

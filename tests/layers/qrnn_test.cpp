@@ -42,7 +42,7 @@ struct stack {
     for (int i = 0; i < 2; ++i) {
       layers.emplace_back(qrnn_sizes{.inputs = 3, .channels = 3, .window = window}, what);
       layers.back().randomise(engine);
-      layers.back().own.bias.setConstant(0.25);
+      layers.back().weights.bias.setConstant(0.25);
       start.push_back(
           {random_matrix(batch, 3, 10 + i), random_matrix((window - 1) * batch, 3, 20 + i)});
     }
@@ -78,7 +78,7 @@ void check_gradients(std::int64_t steps, std::int64_t window, keep what) {
       grads.insert(grads.end(), numbers.begin(), numbers.end());
     });
     std::size_t k = 0;
-    s.layers[i].own.for_each([&](std::span<double> numbers) {
+    s.layers[i].weights.for_each([&](std::span<double> numbers) {
       for (double& x : numbers) check("weights", grads[k++], x);
     });
   }
@@ -202,9 +202,9 @@ TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequentia
   refuses("y_grad", [&] { layer.backward(u, 2, memory, memory.states, g, nullptr); });
   refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &memory.pre); });
   auto changing = layer;
-  refuses("gradients", [&] { changing.backward(u, 2, memory, y, changing.own, nullptr); });
-  refuses("y", [&] { changing.forward(u, 2, s, memory, changing.own.taps[1]); });
-  refuses("u_grad", [&] { changing.backward(u, 2, memory, y, g, &changing.own.taps[0]); });
+  refuses("gradients", [&] { changing.backward(u, 2, memory, y, changing.weights, nullptr); });
+  refuses("y", [&] { changing.forward(u, 2, s, memory, changing.weights.taps[1]); });
+  refuses("u_grad", [&] { changing.backward(u, 2, memory, y, g, &changing.weights.taps[0]); });
   refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &g.taps[1]); });
   // A part of the gradients that has the sizes of a step's inputs and outputs.
   const auto part = g.taps[0].leftCols(2);

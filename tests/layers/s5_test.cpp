@@ -35,8 +35,8 @@ TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]
                                             .most_step = 0.5},
                                            engine));
     layer.randomise(engine);
-    layer.own.scale << 0.5, 1.5, -1;
-    layer.own.shift << 0.25, 0, -0.5;
+    layer.weights.scale << 0.5, 1.5, -1;
+    layer.weights.shift << 0.25, 0, -0.5;
     matrix u = random_matrix(10, 3, 1), y, u_grad;
     const matrix weight = random_matrix(10, 3, 2);
     s5_memory<double> memory;
@@ -50,7 +50,7 @@ TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]
     auto g = layer.zeros();
     layer.backward(2, memory, weight, g, u_grad);
     INFO((both_ways ? "both ways" : "one way"));
-    check_all_gradients(layer.own, g, value);
+    check_all_gradients(layer.weights, g, value);
     for (Eigen::Index i = 0; i < u.size(); ++i) {
       const double want = central_difference(u.data()[i], value);
       CHECK(std::abs(u_grad.data()[i] - want) <= 1e-8 * (1 + std::abs(want)));
@@ -114,10 +114,10 @@ TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential
   CHECK_THROWS_AS(layer.forward(u, 2, memory, memory.open), argument_error);
   CHECK_THROWS_AS(layer.forward(u, 2, memory, y, &memory.start), argument_error);
   CHECK_THROWS_AS(layer.forward(matrix::Zero(0, 3), 0, memory, y), argument_error);
-  CHECK_THROWS_AS(layer.backward(2, memory, y, layer.own, u), argument_error);
+  CHECK_THROWS_AS(layer.backward(2, memory, y, layer.weights, u), argument_error);
   CHECK_THROWS_AS(layer.backward(2, memory, y, g, memory.normal), argument_error);
-  CHECK(refused([&] { layer.forward(u, 2, memory, layer.own.gate); }) == "y");
-  CHECK(refused([&] { layer.backward(2, memory, y, g, layer.own.gate); }) == "u_grad");
+  CHECK(refused([&] { layer.forward(u, 2, memory, layer.weights.gate); }) == "y");
+  CHECK(refused([&] { layer.backward(2, memory, y, g, layer.weights.gate); }) == "u_grad");
   CHECK(refused([&] { layer.backward(2, memory, y, g, g.gate); }) == "u_grad");
   // Three rows of three channels, as the gate has.
   layer.forward(random_matrix(3, 3, 1), 1, memory, y);
@@ -134,7 +134,7 @@ TEST_CASE("an S5 layer of no steps keeps its states and adds no gradients", "[se
       s5_layer<double> layer(
           make_s5<double>({.channels = 3, .states = 4, .bidirectional = both_ways}, engine));
       layer.randomise(engine);
-      const auto states = static_cast<std::size_t>(2 * layer.own.system.lambda.size());
+      const auto states = static_cast<std::size_t>(2 * layer.weights.system.lambda.size());
       s5_layer<double>::stream carried, before(states);
       if (stream == 2) carried = before = s5_layer<double>::stream(states, {0.5, -0.25});
       s5_memory<double> memory;

@@ -29,8 +29,8 @@ MUTATIONS = (
     ),
     mutation(
         "_op/linear/numpy.py",
-        "p.plain = not conjugate",
-        "p.plain = conjugate",
+        "p.no_conjugate = not conjugate",
+        "p.no_conjugate = conjugate",
         "the conventions of gradients are swapped",
         cases="complex_conventions",
     ),
@@ -78,7 +78,7 @@ MUTATIONS = (
     ),
     mutation(
         "_op/linear/numpy_plans.py",
-        "if is_edge(of) and found ==",
+        "if is_boundary(of) and found ==",
         "if found ==",
         "float32 beside 16 bits does not count",
         cases="promotion",
@@ -248,7 +248,7 @@ MUTATIONS = (
     ),
     jax(
         "jax/nn/_layer",
-        "return seen, jnp.where(sequence[..., edge, :] == last, left, 0)",
+        "return seen, jnp.where(sequence[..., boundary, :] == last, left, 0)",
         "return seen, left",
         "the next chunk sees steps of another sequence",
         "chunks_and_steps or packed",
@@ -265,8 +265,8 @@ MUTATIONS = (
     # PyTorch.
     torch(
         "_op/linear/torch_rules",
-        "of_gate = _linked(grad * before.conj(), of.resets, problem)",
-        "of_gate = _linked(grad * before, of.resets, problem)",
+        "of_gate = _masked_by_resets(grad * before.conj(), of.resets, problem)",
+        "of_gate = _masked_by_resets(grad * before, of.resets, problem)",
         "second gradients of complex gates are not conjugated",
         DERIVATIVES,
     ),
@@ -279,7 +279,7 @@ MUTATIONS = (
     ),
     torch(
         "_op/linear/torch_rules",
-        "input = input + _linked(gate_t.to(dtype) * before, of.resets, problem)",
+        "input = input + _masked_by_resets(gate_t.to(dtype) * before, of.resets, problem)",
         "pass",
         "tangents of tangents lack what the gate moves",
         DERIVATIVES,

@@ -432,7 +432,7 @@ MUTATIONS = (
     ),
     recurrence(
         "jvp",
-        "linked = simd::select(read.reset, read.input, linked);",
+        "continued = simd::select(read.reset, read.input, continued);",
         "",
         "the tangent of the gate crosses a reset",
     ),

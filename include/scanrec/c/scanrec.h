@@ -51,7 +51,7 @@ typedef struct scanrec_problem {
   const int64_t* shape;  ///< of every axis
   int32_t axis;          ///< which of them is time, 0 <= axis < rank
   int32_t reverse;       ///< 1: state[t] depends on state[t+1]
-  int32_t plain;         ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
+  int32_t no_conjugate;  ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
   int32_t threads;       ///< at most so many; 0: one per CPU, fewer on small problems
   int32_t more_resets;   ///< 1: resets have one step more than `shape` says
   int32_t logarithms;    ///< enum scanrec_logarithms, of linear scans and their vjp; 0 elsewhere

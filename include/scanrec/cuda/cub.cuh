@@ -59,7 +59,7 @@ struct sequence_of_slot {
   SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
 };
 
-/// The maps, slots side by side, and behind them room for CUB.
+/// The maps, slots side by side, and after them room for CUB.
 struct cub_plan : slot_plan {
   std::int64_t first_byte = 0, temporary_bytes = 0;
 

@@ -29,7 +29,7 @@
 namespace scanrec::inline SCANREC_ABI {
 
 /// What a stream carries from one call to the next: the states, and what the convolution still
-/// sees, zero where a reset lies behind it. Empty: a stream that begins with zeros.
+/// sees, zero where a reset lies after it. Empty: a stream that begins with zeros.
 template <class R>
 struct mamba_stream {
   using matrix = typename mamba_parameters<R>::matrix;
@@ -72,10 +72,10 @@ class mamba_layer {
           std::to_string(sizes.channels) + ", " + std::to_string(sizes.expand) + ", " +
               std::to_string(sizes.states) + ", " + std::to_string(sizes.window) + ", " +
               std::to_string(sizes.rank));
-    own = zeros();
+    weights = zeros();
   }
 
-  parameters own;  ///< the weights
+  parameters weights;  ///< the weights
 
   [[nodiscard]] const mamba_sizes& sizes() const { return sizes_; }
   /// Parameters of this layer's sizes, all zero: gradients to add to.
@@ -107,18 +107,19 @@ class mamba_layer {
       const double most = 1 / std::sqrt(static_cast<double>(n));
       return std::uniform_real_distribution<double>(-most, most);
     };
-    draw(own.input, by_rows(own.input)), draw(own.projection, by_rows(own.projection));
-    draw(own.output, by_rows(own.output));
-    draw(own.taps, within(sizes_.window)), draw(own.taps_bias, within(sizes_.window));
-    draw(own.delta, within(own.delta.rows()));
+    draw(weights.input, by_rows(weights.input)),
+        draw(weights.projection, by_rows(weights.projection));
+    draw(weights.output, by_rows(weights.output));
+    draw(weights.taps, within(sizes_.window)), draw(weights.taps_bias, within(sizes_.window));
+    draw(weights.delta, within(weights.delta.rows()));
     std::uniform_real_distribution<double> log_step(std::log(1e-3), std::log(1e-1));
-    draw(own.delta_bias, [&](Generator& g) {
+    draw(weights.delta_bias, [&](Generator& g) {
       const double step = std::exp(log_step(g));
       return step + std::log(-std::expm1(-step));  // whose softplus is the step
     });
-    for (Eigen::Index n = 0; n < own.log_decay.cols(); ++n)
-      own.log_decay.col(n).setConstant(static_cast<R>(std::log(static_cast<double>(n + 1))));
-    own.d.setOnes();
+    for (Eigen::Index n = 0; n < weights.log_decay.cols(); ++n)
+      weights.log_decay.col(n).setConstant(static_cast<R>(std::log(static_cast<double>(n + 1))));
+    weights.d.setOnes();
   }
 
   /// y = the layer's outputs for inputs x of (steps * batch) rows; goes on from `carried` and
@@ -140,23 +141,23 @@ class mamba_layer {
       detail::check_apart("mamba_layer::forward", argument,
                           {memory_of("stream", carried.state), memory_of("stream", carried.past)});
     }
-    detail::check_apart("mamba_layer::forward", memory_of("y", y), "the weights", own);
+    detail::check_apart("mamba_layer::forward", memory_of("y", y), "the weights", weights);
     const std::int64_t D = sizes_.inner(), w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, D * sizes_.states);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, D);
     memory.start = carried;
 
     memory.wide.resize(x.rows(), 2 * D), memory.out.resize(x.rows(), D);
-    memory.low.resize(x.rows(), own.projection.cols());
-    memory.wide.noalias() = x * own.input;
+    memory.low.resize(x.rows(), weights.projection.cols());
+    memory.wide.noalias() = x * weights.input;
     matrix active(x.rows(), D);
     causal_conv1d(convolution_of(memory, batch), view(active, batch),
                   {.initial_state = past_of(memory.start, batch),
                    .final_state = past_of(carried, batch),
                    .resets = resets});
-    memory.low.noalias() = active * own.projection;
-    matrix delta = memory.low.leftCols(sizes_.delta_rank()) * own.delta;
-    const matrix decay = -own.log_decay.array().exp();
+    memory.low.noalias() = active * weights.projection;
+    matrix delta = memory.low.leftCols(sizes_.delta_rank()) * weights.delta;
+    const matrix decay = -weights.log_decay.array().exp();
     memory.checkpoints.resize(static_cast<std::size_t>(
         memory::checkpoint_extents(extents_of(batch, steps)).time * batch * D * sizes_.states));
     selective_scan(arrays_of(memory, batch, active, delta, decay), view(memory.out, batch),
@@ -165,7 +166,7 @@ class mamba_layer {
                     .resets = resets,
                     .checkpoints = checkpoints_of(memory, batch, steps)});
     y.resize(x.rows(), sizes_.channels);
-    y.noalias() = memory.out * own.output;
+    y.noalias() = memory.out * weights.output;
   }
 
   /// One step of a stream: x and y have a row per sequence.
@@ -193,7 +194,7 @@ class mamba_layer {
     if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
-    detail::check_gradients("mamba_layer::backward", gradients, own);
+    detail::check_gradients("mamba_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {
       check_apart_from_memory("mamba_layer::backward", argument, memory);
       detail::check_apart("mamba_layer::backward", argument, "gradients", gradients);
@@ -202,19 +203,19 @@ class mamba_layer {
     if (x_grad) {
       const auto written = memory_of("x_grad", *x_grad);
       check_apart(written);
-      detail::check_apart("mamba_layer::backward", written, "the weights", own);
+      detail::check_apart("mamba_layer::backward", written, "the weights", weights);
     }
 
     gradients.output.noalias() += memory.out.transpose() * y_grad;
-    memory.out.noalias() = y_grad * own.output.transpose();
+    memory.out.noalias() = y_grad * weights.output.transpose();
     const auto convolution = convolution_of(memory, batch);
     const auto past = past_of(memory.start, batch);
     matrix active(x.rows(), D);
     causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
-    matrix delta = memory.low.leftCols(K) * own.delta;
+    matrix delta = memory.low.leftCols(K) * weights.delta;
 
     // The scan's gradients: of delta, z and the outputs in their places.
-    const matrix decay = -own.log_decay.array().exp();
+    const matrix decay = -weights.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
     row d_grad(D), bias_grad(D);
     matrix& active_grad = memory.out;
@@ -235,9 +236,9 @@ class mamba_layer {
     gradients.d += d_grad, gradients.delta_bias += bias_grad;
 
     gradients.delta.noalias() += memory.low.leftCols(K).transpose() * delta;
-    low_grad.leftCols(K).noalias() = delta * own.delta.transpose();
+    low_grad.leftCols(K).noalias() = delta * weights.delta.transpose();
     gradients.projection.noalias() += active.transpose() * low_grad;
-    active_grad.noalias() += low_grad * own.projection.transpose();
+    active_grad.noalias() += low_grad * weights.projection.transpose();
     matrix taps_grad(sizes_.window, D), &u_grad = active;
     causal_conv1d_vjp(convolution, view(std::as_const(active_grad), batch),
                       {.x = view(u_grad, batch),
@@ -247,14 +248,14 @@ class mamba_layer {
     gradients.taps += taps_grad, gradients.taps_bias += bias_grad;
     memory.wide.leftCols(D) = u_grad;
     gradients.input.noalias() += x.transpose() * memory.wide;
-    if (x_grad) x_grad->noalias() = memory.wide * own.input.transpose();
+    if (x_grad) x_grad->noalias() = memory.wide * weights.input.transpose();
   }
 
  private:
   causal_conv1d_arrays<R> convolution_of(const memory_type& memory, std::int64_t batch) const {
     return {.x = view(memory.wide, batch),
-            .weight = taps_of(own.taps),
-            .bias = state_view<const R>(own.taps_bias.data(), {.channel = sizes_.inner()}),
+            .weight = taps_of(weights.taps),
+            .bias = state_view<const R>(weights.taps_bias.data(), {.channel = sizes_.inner()}),
             .activation = conv1d_activation::silu};
   }
   // The taps of a convolution, whose rows are in the opposite order.
@@ -355,9 +356,9 @@ class mamba_layer {
             .a = state_view<const R>(decay.data(), own_extents(), own_strides()),
             .b = bc_of(memory.low, batch, K),
             .c = bc_of(memory.low, batch, K + sizes_.states),
-            .d = state_view<const R>(own.d.data(), {.channel = D}),
+            .d = state_view<const R>(weights.d.data(), {.channel = D}),
             .z = view(memory.wide, batch, D),
-            .delta_bias = state_view<const R>(own.delta_bias.data(), {.channel = D}),
+            .delta_bias = state_view<const R>(weights.delta_bias.data(), {.channel = D}),
             .softplus = true};
   }
 

@@ -88,10 +88,10 @@ class qrnn_layer {
       throw argument_error("qrnn_layer", "sizes", "inputs, channels and a window of 1 or more",
                            std::to_string(sizes.inputs) + ", " + std::to_string(sizes.channels) +
                                ", " + std::to_string(sizes.window));
-    own = zeros();
+    weights = zeros();
   }
 
-  parameters own;  ///< the weights
+  parameters weights;  ///< the weights
 
   [[nodiscard]] const qrnn_sizes& sizes() const { return sizes_; }
   /// Parameters of this layer's sizes, all zero: gradients to add to.
@@ -107,10 +107,10 @@ class qrnn_layer {
   void randomise(Generator& generator) {
     std::normal_distribution<double> normal(
         0, 1 / std::sqrt(static_cast<double>(sizes_.inputs * sizes_.window)));
-    for (matrix& tap : own.taps)
+    for (matrix& tap : weights.taps)
       for (Eigen::Index i = 0; i < tap.size(); ++i)
         tap.data()[i] = static_cast<R>(normal(generator));
-    own.bias.setZero();
+    weights.bias.setZero();
   }
 
   /// y = the layer's outputs for inputs u of (steps * batch) rows; goes on from `carried` and
@@ -129,17 +129,17 @@ class qrnn_layer {
       detail::check_apart("qrnn_layer::forward", argument,
                           {memory_of("stream", carried.state), memory_of("stream", carried.past)});
     }
-    detail::check_apart("qrnn_layer::forward", memory_of("y", y), "the weights", own);
+    detail::check_apart("qrnn_layer::forward", memory_of("y", y), "the weights", weights);
     const std::int64_t C = sizes_.channels, w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, C);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, sizes_.inputs);
     memory.start = carried;
 
     memory.pre.resize(steps * batch, arrays * C);
-    memory.pre.rowwise() = own.bias;
+    memory.pre.rowwise() = weights.bias;
     for_taps(u, memory.start.past, batch, [&](std::int64_t tap, auto inputs, std::int64_t first) {
       memory.pre.middleRows(first, inputs.rows()).noalias() +=
-          inputs * own.taps[static_cast<std::size_t>(tap)];
+          inputs * weights.taps[static_cast<std::size_t>(tap)];
     });
     // Before y is written, which may be u.
     const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
@@ -191,7 +191,7 @@ class qrnn_layer {
     if (y_grad.rows() != steps * batch || y_grad.cols() != C)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
-    detail::check_gradients("qrnn_layer::backward", gradients, own);
+    detail::check_gradients("qrnn_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {
       check_apart_from_memory("qrnn_layer::backward", argument, memory);
       detail::check_apart("qrnn_layer::backward", argument, "gradients", gradients);
@@ -200,7 +200,7 @@ class qrnn_layer {
     if (u_grad) {
       const auto written = memory_of("u_grad", *u_grad);
       check_apart(written);
-      detail::check_apart("qrnn_layer::backward", written, "the weights", own);
+      detail::check_apart("qrnn_layer::backward", written, "the weights", weights);
     }
 
     const auto gates = packed<Cell>(view(memory.pre, batch));
@@ -225,7 +225,7 @@ class qrnn_layer {
     for (std::int64_t tap = 0; tap < std::min(sizes_.window, steps); ++tap) {
       const std::int64_t seen = (steps - tap) * batch;
       u_grad->topRows(seen).noalias() +=
-          memory.pre.bottomRows(seen) * own.taps[static_cast<std::size_t>(tap)].transpose();
+          memory.pre.bottomRows(seen) * weights.taps[static_cast<std::size_t>(tap)].transpose();
     }
   }
 

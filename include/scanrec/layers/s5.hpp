@@ -76,19 +76,19 @@ class s5_layer {
       throw argument_error("s5_layer", "system", "as many outputs as inputs",
                            std::to_string(system.input.cols()) + " inputs, " +
                                std::to_string(system.output.rows()) + " outputs");
-    own.system = std::move(system);
-    const auto H = own.system.input.cols();
-    own.scale = row::Ones(H), own.shift = row::Zero(H);
-    own.gate = matrix::Zero(H, H), own.gate_bias = row::Zero(H);
+    weights.system = std::move(system);
+    const auto H = weights.system.input.cols();
+    weights.scale = row::Ones(H), weights.shift = row::Zero(H);
+    weights.gate = matrix::Zero(H, H), weights.gate_bias = row::Zero(H);
   }
 
-  parameters own;  ///< the weights
+  parameters weights;  ///< the weights
 
-  [[nodiscard]] std::int64_t channels() const { return own.system.input.cols(); }
+  [[nodiscard]] std::int64_t channels() const { return weights.system.input.cols(); }
   /// Parameters of this layer's sizes, all zero: gradients to add to.
   [[nodiscard]] parameters zeros() const {
-    parameters p = own;
-    p.system = own.system.zeros();
+    parameters p = weights;
+    p.system = weights.system.zeros();
     p.scale.setZero(), p.shift.setZero(), p.gate.setZero(), p.gate_bias.setZero();
     return p;
   }
@@ -96,8 +96,8 @@ class s5_layer {
   template <class Generator>
   void randomise(Generator& generator) {
     std::normal_distribution<double> normal(0, 1 / std::sqrt(static_cast<double>(channels())));
-    for (Eigen::Index i = 0; i < own.gate.size(); ++i)
-      own.gate.data()[i] = static_cast<R>(normal(generator));
+    for (Eigen::Index i = 0; i < weights.gate.size(); ++i)
+      weights.gate.data()[i] = static_cast<R>(normal(generator));
   }
 
   /// y = the layer's outputs for inputs u of (batch * steps) rows. With `carried`, goes on from the
@@ -108,10 +108,10 @@ class s5_layer {
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
     const std::int64_t steps = check("forward", "u", u, batch);
-    const std::int64_t H = channels(), P = own.system.lambda.size();
+    const std::int64_t H = channels(), P = weights.system.lambda.size();
     for (const auto& argument : {detail::memory_of("u", u), detail::memory_of("y", y)})
       check_apart_from_memory("s5_layer::forward", argument, m);
-    detail::check_apart("s5_layer::forward", detail::memory_of("y", y), "the weights", own);
+    detail::check_apart("s5_layer::forward", detail::memory_of("y", y), "the weights", weights);
     if (carried == &m.start)
       throw argument_error("s5_layer::forward", "carried", "a stream of its own", "m.start");
     if (carried) {
@@ -129,19 +129,19 @@ class s5_layer {
     m.deviation = m.deviation.array().sqrt();
     m.normal.array().colwise() /= m.deviation.array();
     matrix inputs = scaled(m);
-    m.states.resize(static_cast<std::size_t>(batch * steps * own.system.state_channels()));
+    m.states.resize(static_cast<std::size_t>(batch * steps * weights.system.state_channels()));
     m.filtered.resize(batch * steps, H);
     s5_options<R> options;
     if (carried) {
       options.initial_state = state_view<const complex>(m.start.data(), state_extents(batch));
       options.final_state = state_view<complex>(carried->data(), state_extents(batch));
     }
-    s5(own.system, view(inputs, batch), states_view(m, batch, steps), view(m.filtered, batch),
+    s5(weights.system, view(inputs, batch), states_view(m, batch, steps), view(m.filtered, batch),
        options);
     m.active = m.filtered;
     change(m.active, [](auto x) SCANREC_LAMBDA { return activation::gelu::of(x).value; });
-    m.open.noalias() = m.active * own.gate;
-    m.open.rowwise() += own.gate_bias;
+    m.open.noalias() = m.active * weights.gate;
+    m.open.rowwise() += weights.gate_bias;
     change(m.open, [](auto x) SCANREC_LAMBDA { return activation::sigmoid::of(x).value; });
     y = u + m.active.cwiseProduct(m.open);
   }
@@ -163,10 +163,10 @@ class s5_layer {
     if (m.normal.rows() != y_grad.rows())
       throw argument_error("s5_layer::backward", "m", "what forward() left for as many rows",
                            std::to_string(m.normal.rows()) + " rows");
-    detail::check_gradients("s5_layer::backward", gradients, own);
+    detail::check_gradients("s5_layer::backward", gradients, weights);
     const auto written = detail::memory_of("u_grad", u_grad);
     check_apart_from_memory("s5_layer::backward", written, m);
-    detail::check_apart("s5_layer::backward", written, "the weights", own);
+    detail::check_apart("s5_layer::backward", written, "the weights", weights);
     for (const auto& argument : {written, detail::memory_of("y_grad", y_grad)})
       detail::check_apart("s5_layer::backward", argument, "gradients", gradients);
     const auto H = static_cast<R>(channels());
@@ -176,7 +176,7 @@ class s5_layer {
     gradients.gate.noalias() += m.active.transpose() * at_gate;
     gradients.gate_bias += at_gate.colwise().sum();
     matrix grad = y_grad.cwiseProduct(m.open);
-    grad.noalias() += at_gate * own.gate.transpose();
+    grad.noalias() += at_gate * weights.gate.transpose();
     matrix slope = m.filtered;
     change(slope, [](auto x) SCANREC_LAMBDA { return activation::gelu::of(x).slope; });
     grad.array() *= slope.array();
@@ -187,7 +187,7 @@ class s5_layer {
     s5_vjp_options<R> options;
     if (!m.start.empty())
       options.initial_state = state_view<const complex>(m.start.data(), state_extents(batch));
-    s5_vjp(own.system, view(inputs, batch),
+    s5_vjp(weights.system, view(inputs, batch),
            sequence_view<const complex>(m.states.data(), states_extents(batch, steps)),
            view(std::as_const(grad), batch),
            sequence_view<complex>(scratch.data(), states_extents(batch, steps)), gradients.system,
@@ -195,7 +195,7 @@ class s5_layer {
     gradients.scale += inputs_grad.cwiseProduct(m.normal).colwise().sum();
     gradients.shift += inputs_grad.colwise().sum();
     // Through the normalisation: what is left of the gradient beside 1 and the normal row itself.
-    inputs_grad.array().rowwise() *= own.scale.array();
+    inputs_grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         inputs_grad.cwiseProduct(m.normal).rowwise().sum() / H;
     const Eigen::Matrix<R, Eigen::Dynamic, 1> mean = inputs_grad.rowwise().sum() / H;
@@ -218,8 +218,8 @@ class s5_layer {
     for (; i < m.size(); ++i) m.data()[i] = f(m.data()[i]);
   }
   matrix scaled(const memory_type& m) const {
-    matrix x = m.normal.array().rowwise() * own.scale.array();
-    x.rowwise() += own.shift;
+    matrix x = m.normal.array().rowwise() * weights.scale.array();
+    x.rowwise() += weights.shift;
     return x;
   }
   static void check_apart_from_memory(const char* call, const detail::named_memory& argument,
@@ -249,10 +249,10 @@ class s5_layer {
     return {m.data(), extents_of(m, batch)};
   }
   extents states_extents(std::int64_t batch, std::int64_t steps) const {
-    return {.batch = batch, .time = steps, .channel = own.system.state_channels()};
+    return {.batch = batch, .time = steps, .channel = weights.system.state_channels()};
   }
   extents state_extents(std::int64_t batch) const {
-    return {.batch = batch, .time = 1, .channel = own.system.lambda.size()};
+    return {.batch = batch, .time = 1, .channel = weights.system.lambda.size()};
   }
   sequence_view<complex> states_view(memory_type& m, std::int64_t batch, std::int64_t steps) const {
     return {m.states.data(), states_extents(batch, steps)};

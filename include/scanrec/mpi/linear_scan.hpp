@@ -100,13 +100,13 @@ void linear_scan(
                           {.initial = all.first() ? state_view<const value>(options.initial_state)
                                                   : state_view<const value>{},
                            .entering = options.entering_state,
-                           .behind = options.final_state},
+                           .after = options.final_state},
                           [&](const state_view<const value>& before, const State& states,
-                              const state_view<value>& behind) {
+                              const state_view<value>& after) {
                             scanrec::linear_scan(backend, gate, input, states,
                                                  {.order = options.order,
                                                   .initial_state = before,
-                                                  .final_state = behind,
+                                                  .final_state = after,
                                                   .resets = options.resets});
                           });
 }
@@ -144,11 +144,11 @@ void linear_scan_jvp(
             shape, detail::kind_of<value>(options.order));
   detail::run_scan<value>(all, backend, gate, input_tangent, state_tangent,
                           {.order = options.order, .resets = options.resets},
-                          {.initial = initial, .behind = options.final_tangent},
+                          {.initial = initial, .after = options.final_tangent},
                           [&](const state_view<const value>& before, const StateTangent& tangents,
-                              const state_view<value>& behind) {
+                              const state_view<value>& after) {
                             scanrec::linear_scan_jvp(backend, gate, state, gate_tangent,
-                                                     input_tangent, tangents, with(before, behind));
+                                                     input_tangent, tangents, with(before, after));
                           });
 }
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    *("EDGE_DTYPES", "POOLS", "array_of", "check_discretisation", "check_dtype", "check_given"),
+    *("BOUNDARY_DTYPES", "POOLS", "array_of", "check_discretisation", "check_dtype", "check_given"),
     *("check_number", "check_real", "check_resets", "check_shape", "check_state_space"),
-    *("contiguous", "count", "edge_shape", "flag", "is_number", "number", "pool_size"),
+    *("contiguous", "count", "boundary_shape", "flag", "is_number", "number", "pool_size"),
     *("recomputes", "refuse", "stack_axis", "time_axis", "unstacked"),
 ]
 
 #: Element types, and what states at the edges (initial, final) of each are.
-EDGE_DTYPES = {
+BOUNDARY_DTYPES = {
     "float32": "float32",
     "float64": "float64",
     "complex64": "complex64",
@@ -131,7 +131,7 @@ def time_axis(call: str, axis: Any, shape: Sequence[int], name: str = "axis") ->
     return index % len(shape)
 
 
-def edge_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+def boundary_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The shape of a state: one element per sequence."""
     return (*shape[:axis], *shape[axis + 1 :])
 
@@ -240,8 +240,8 @@ def check_real(call: str, argument: str, dtype: str) -> None:
 
 def check_dtype(call: str, argument: str, dtype: str) -> None:
     """Refuses an element type that no kernel knows."""
-    if dtype not in EDGE_DTYPES:
-        refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
+    if dtype not in BOUNDARY_DTYPES:
+        refuse(call, argument, "one of " + ", ".join(BOUNDARY_DTYPES), dtype, TypeError)
 
 
 def check_given(call: str, given: Mapping[str, object]) -> None:

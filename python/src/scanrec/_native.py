@@ -150,7 +150,7 @@ class _Layout:
 
 _LAYOUTS = {call.name: _Layout(call.arrays, op.typed) for op in _OPERATIONS for call in op.calls}
 
-# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets,
+# struct scanrec_problem: dtype, rank, shape, axis, reverse, no_conjugate, threads, more_resets,
 # logarithms; forget_bias; executor, pool.
 _PROBLEM = Struct("iiPiiiiiidPP")
 # struct scanrec_selective_problem: dtype; batch, time, channel, states, groups; b_of_steps,
@@ -168,14 +168,23 @@ def _problem(
     shape: Sequence[int],
     axis: int,
     reverse: bool,
-    plain: bool = False,
+    no_conjugate: bool = False,
     threads: int = 0,
     more_resets: bool = False,
     logarithms: int = 0,
     forget_bias: float = 0.0,
 ) -> bytes:
     return _PROBLEM.pack(
-        *(DTYPES[dtype], len(shape), shape_address, axis, reverse, plain, threads, more_resets),
+        *(
+            DTYPES[dtype],
+            len(shape),
+            shape_address,
+            axis,
+            reverse,
+            no_conjugate,
+            threads,
+            more_resets,
+        ),
         *(logarithms, forget_bias, 0, 0),
     )
 

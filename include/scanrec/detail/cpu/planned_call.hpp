@@ -137,7 +137,7 @@ class planned_call {
 
   // ---- other memory -----------------------------------------------------------------------------
 
-  // The reset behind the last step counts, wherever it is.
+  // The reset after the last step counts, wherever it is.
   static byte_range reach_of(const array_use& array) {
     byte_range reach = range_of(array);
     if (array.one_step_more) {

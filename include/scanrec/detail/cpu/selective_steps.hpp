@@ -197,7 +197,7 @@ struct selective_grad_sums {
 };
 
 /// Takes NB states from `first` on through the steps, then their gradients back: `states` are those
-/// before the steps, `grads` the gradients that come from behind them, and go to those before.
+/// before the steps, `grads` the gradients that come from after them, and go to those before.
 /// Steps are a multiple of 16, the last of which may be idle: delta, fed and y_grad are 0 there.
 template <int NB, selective_case Case, class State>
 [[gnu::noinline]] void vjp_states(const selective_rows<State>& given,

@@ -52,7 +52,7 @@ struct slot_grid {
   }
 };
 
-/// Maps in memory, each with its reset behind it where there are cuts: of type map_of, or
+/// Maps in memory, each with its reset after it where there are cuts: of type map_of, or
 /// segmented.
 struct map_memory {
   std::byte* data = nullptr;

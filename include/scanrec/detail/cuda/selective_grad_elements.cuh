@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the adjoint of a selective scan does once per element: before a chunk is processed back,
-// from u, delta, z and the gradients of outputs to steps and gradients of y; behind it, to the
+// from u, delta, z and the gradients of outputs to steps and gradients of y; after it, to the
 // gradients of u, delta and z, and to what D, the bias and the intervals get of them.
 #pragma once
 

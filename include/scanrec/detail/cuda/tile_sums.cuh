@@ -229,14 +229,14 @@ struct sum_turns {
     if constexpr (scanrec::detail::may_sum<R>)
       scanrec::detail::for_writes(r, [&](const auto& out) {
         if (out.action != recurrence::write::sum_site) return;
-        const auto is_edge = [first](std::int64_t stride, std::int64_t position,
-                                     std::int64_t count) {
+        const auto is_boundary = [first](std::int64_t stride, std::int64_t position,
+                                         std::int64_t count) {
           return stride != 0 || position == (first ? 0 : count - 1);
         };
         const extents& lanes = partition.lanes;
-        if (!is_edge(out.strides.group, at.g, lanes.group) ||
-            !is_edge(out.strides.batch, at.b, lanes.batch) ||
-            !is_edge(out.strides.channel, at.c, lanes.channel))
+        if (!is_boundary(out.strides.group, at.g, lanes.group) ||
+            !is_boundary(out.strides.batch, at.b, lanes.batch) ||
+            !is_boundary(out.strides.channel, at.c, lanes.channel))
           return;
         for (std::int64_t t = at.first; t < at.first + at.count; ++t) {
           const extents position{at.b, t, at.c, at.g};

@@ -85,7 +85,7 @@ class whole_rows {
       };
       in_pieces ? copy(piece()) : copy(S());
       if constexpr (entry.neighbour != 0)
-        load_neighbour<entry.neighbour>(field, edge_of<S>(first_byte, rows), partition, at);
+        load_neighbour<entry.neighbour>(field, boundary_of<S>(first_byte, rows), partition, at);
     };
     for_rows<true>(row, first_byte, load);
   }
@@ -111,7 +111,8 @@ class whole_rows {
         }
       });
       if constexpr (beside != 0)
-        own[beside > 0 ? SegmentSteps : -1] = neighbour<beside>(rows, edge_of<S>(first_byte, rows));
+        own[beside > 0 ? SegmentSteps : -1] =
+            neighbour<beside>(rows, boundary_of<S>(first_byte, rows));
       field.data = own, field.strides = {0, 1, 0, 0};
     };
     for_rows<true>(here, first_byte, load);
@@ -185,8 +186,8 @@ class whole_rows {
   static constexpr std::int64_t bytes_of =
       std::int64_t{threads} * SegmentSteps* std::int64_t{sizeof(S)};
   template <class S>
-  SCANREC_DEVICE static device::shared_array<S> edge_of(std::int64_t first_byte,
-                                                        const rows_of_array& rows) {
+  SCANREC_DEVICE static device::shared_array<S> boundary_of(std::int64_t first_byte,
+                                                            const rows_of_array& rows) {
     return device::shared_array<S>(first_byte + rows.number * std::int64_t{sizeof(piece)});
   }
   // Calls f(field, its rows, its entry in the list) for all inputs, or all outputs.

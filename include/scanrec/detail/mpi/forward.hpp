@@ -14,10 +14,10 @@ namespace scanrec::mpi::inline SCANREC_ABI::detail {
 template <class T>
 struct between {
   state_view<const T> initial{};
-  state_view<T> entering{}, behind{};
+  state_view<T> entering{}, after{};
 };
 
-/// processes a part by scan(states before it, its states or none, states behind it).
+/// processes a part by scan(states before it, its states or none, states after it).
 ///
 /// A part in the middle wants its map first. Where the products of its gates vanish within an
 /// eighth of its steps, it is processed from 0 with its states, and gets what enters added there;
@@ -44,7 +44,7 @@ void run_scan(const parts& all, const Backend& backend, const Gate& gate, const 
       scan(state_view<const T>(states.data(), shape), state, ends.view());
       states = ends.values();
     }
-    store_states(states, shape, states_at.behind);
+    store_states(states, shape, states_at.after);
   };
   run_parts<T>(all, states_in(states_at.initial, shape), map, run);
 }

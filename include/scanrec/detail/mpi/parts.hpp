@@ -27,7 +27,7 @@ class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How the maps of parts come to those behind them; the same in every process.
+/// How the maps of parts come to those after them; the same in every process.
 enum class exchange {
   gather,  ///< everyone gets them all and folds them from left to right: MPI_Allgather
   scan,    ///< everyone gets what those before it compose to: MPI_Exscan
@@ -222,13 +222,13 @@ struct foreseen {
 template <class T>
 foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   const std::vector<part_map<T>> maps = all.gather(own);
-  std::vector<part_state<T>> behind(own.size(), simd::constant<part_state<T>>(0));
-  foreseen<T> result{behind, 0};
+  std::vector<part_state<T>> after(own.size(), simd::constant<part_state<T>>(0));
+  foreseen<T> result{after, 0};
   for (int& known = result.known; known + 1 < all.count(); ++known) {
     fold_part<part_state<T>>(
-        std::span(maps).subspan(own.size() * static_cast<std::size_t>(known), own.size()), behind);
-    if (known + 1 == all.position()) result.before = behind;
-    if (!all_finite<T>(behind)) break;
+        std::span(maps).subspan(own.size() * static_cast<std::size_t>(known), own.size()), after);
+    if (known + 1 == all.position()) result.before = after;
+    if (!all_finite<T>(after)) break;
   }
   return result;
 }
@@ -247,10 +247,10 @@ foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
 /// processes every part once its first states are known: those behind the parts before it.
 ///
 ///     map()           the map of this part, where states pass through it: neither first nor last
-///     run(states)    processes it, and leaves the states behind it in their place
+///     run(states)    processes it, and leaves the states after it in their place
 ///
 /// Where the state behind some part is not finite, its map may not say what the loop would: the
-/// parts behind it wait for each other.
+/// parts after it wait for each other.
 template <class T, class Summarise, class Run>
 void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) {
   std::vector<part_map<T>> own(states.size(), part_map<T>::identity());

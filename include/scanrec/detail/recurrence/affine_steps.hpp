@@ -59,8 +59,9 @@ struct affine_steps : affine_maps<Value> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    Lane linked = simd::fma(read.gate, before, read.input);
-    return at.rarely(resets.present()) ? simd::select(read.reset, read.input, linked) : linked;
+    Lane continued = simd::fma(read.gate, before, read.input);
+    return at.rarely(resets.present()) ? simd::select(read.reset, read.input, continued)
+                                       : continued;
   }
   /// Whether the lanes of a pack along time compose: no reset among them. Recurrences that
   /// read a neighbour have their own.

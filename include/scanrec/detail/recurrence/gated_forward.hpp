@@ -75,7 +75,8 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// The step without its reset. A lane that is zoned out keeps its state.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE auto linked(position<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE auto continued(position<Axis, Assume> at,
+                                           const step<Lane>& read) const {
     auto m = cell.map(read.of_cell);
     const Lane zero = simd::constant<Lane>(0);
     if (at.rarely(zoneout.present())) {
@@ -188,7 +189,7 @@ struct gated_forward : gated<Cell, Pre> {
   /// The map of the step; a reset has a factor of 0.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto map(position<Axis, Assume> at, const step<Lane>& read) const {
-    auto m = this->linked(at, read);
+    auto m = this->continued(at, read);
     this->reset_factor(at, read, m);
     return m;
   }
@@ -196,7 +197,7 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    auto m = this->linked(at, read);
+    auto m = this->continued(at, read);
     return this->unless_reset(at, read, m.act(before), m.u);
   }
   template <class Lane, lane_axis Axis, assume Assume>

@@ -86,7 +86,7 @@ struct gated_vjp : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto map(position<Axis, Assume> at, const step<Lane>& read) const {
     const Lane zero = simd::constant<Lane>(0);
-    auto m = this->linked(at, read);
+    auto m = this->continued(at, read);
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
     m.u = this->unless_reset(at, read, m.times(g), zero);
     this->reset_factor(at, read, m);
@@ -96,12 +96,13 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
-    return this->unless_reset(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
+    return this->unless_reset(at, read, this->continued(at, read).times(g),
+                              simd::constant<Lane>(0));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>& read,
                                         Lane before, Lane /*after*/, sums<Lane>& running) const {
-    auto m = this->linked(at, read);
+    auto m = this->continued(at, read);
     const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
                                   read.output_grad, read.previous,
                                   this->unless_reset(at, read, m.act(read.previous), m.u)};

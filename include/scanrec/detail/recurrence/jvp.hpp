@@ -34,16 +34,16 @@ struct jvp : affine_steps<compute_t<State>> {
     step<Lane> read{gate.template load<factor_t<Lane>>(at),
                     input_tangent.template load_or_zero<Lane>(at),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
-    Lane linked = read.input;
+    Lane continued = read.input;
     if (at.mostly(gate_tangent.present())) {
       Lane before = load_shifted<-1, Lane>(state, initial_state, at, at.time == 0);
-      linked = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, linked);
+      continued = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, continued);
     }
     if (at.rarely(resets.present())) {
       read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
-      linked = simd::select(read.reset, read.input, linked);
+      continued = simd::select(read.reset, read.input, continued);
     }
-    read.input = linked;
+    read.input = continued;
     return read;
   }
   template <int Lanes, assume Assume>

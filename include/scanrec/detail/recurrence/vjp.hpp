@@ -103,9 +103,10 @@ struct vjp : affine_maps<compute_t<State>> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    Lane linked = simd::mul(read.gate, read.cotangent + before);
-    return at.rarely(resets.present()) ? simd::select(read.reset, simd::constant<Lane>(0), linked)
-                                       : linked;
+    Lane continued = simd::mul(read.gate, read.cotangent + before);
+    return at.rarely(resets.present())
+               ? simd::select(read.reset, simd::constant<Lane>(0), continued)
+               : continued;
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(position<Axis, Assume> at, const step<Lane>& read,

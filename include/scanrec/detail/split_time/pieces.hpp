@@ -105,7 +105,7 @@ std::int64_t until(const extents& shape, direction order, F f) {
   }
   return shape.time + 1;
 }
-/// The resets of steps [first, last), and the one behind them.
+/// The resets of steps [first, last), and the one after them.
 inline sequence_view<const bool> reset_mask_of(const sequence_view<const bool>& resets,
                                                std::int64_t first, std::int64_t last) {
   if (resets.absent()) return {};

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from .. import _arguments as arguments
 
 __all__ = [
-    *("aligned", "array_of", "checked", "edge_dtype", "edge_of", "given", "is_known"),
+    *("aligned", "array_of", "checked", "boundary_dtype", "boundary_of", "given", "is_known"),
     *("reset_mask_of", "of_rank", "promoted", "zoneout_of"),
 ]
 
@@ -22,9 +22,9 @@ __all__ = [
 of_rank = jax.lax.broadcast_to_rank
 
 
-def edge_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def boundary_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """The type that arrays of a type are computed in, which initial and final states have."""
-    return np.dtype(arguments.EDGE_DTYPES[np.dtype(dtype).name])
+    return np.dtype(arguments.BOUNDARY_DTYPES[np.dtype(dtype).name])
 
 
 def given(call: str, name: str, value: Any) -> Any:
@@ -78,15 +78,19 @@ def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
     # Numbers, and arrays made of numbers, have no type of their own and promote to any other.
     with jax.numpy_dtype_promotion("standard"):
         weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16
-    if weak or jnp.result_type(first) == edge_dtype(dtype):
+    if weak or jnp.result_type(first) == boundary_dtype(dtype):
         return dtype
     return jnp.result_type(*others, first)
 
 
-def edge_of(call: str, value: Any, shape: Sequence[int], axis: int, dtype: DTypeLike) -> jax.Array:
+def boundary_of(
+    call: str, value: Any, shape: Sequence[int], axis: int, dtype: DTypeLike
+) -> jax.Array:
     """Returns an initial state with an axis of time of extent 1."""
-    edges = arguments.edge_shape(shape, axis)
-    return jnp.expand_dims(aligned(call, "initial_state", value, edges, edge_dtype(dtype)), axis)
+    boundaries = arguments.boundary_shape(shape, axis)
+    return jnp.expand_dims(
+        aligned(call, "initial_state", value, boundaries, boundary_dtype(dtype)), axis
+    )
 
 
 def _booleans(call: str, name: str, value: Any) -> jax.Array:

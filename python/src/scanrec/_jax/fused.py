@@ -65,13 +65,13 @@ class Fused(Primitives):
         tangents."""
         return self._composed_tangent(params, arrays)
 
-    def residuals(self, problem: Any, arrays: Arrays, moved: Arrays) -> dict[str, str]:
+    def residuals(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> dict[str, str]:
         """Returns the residuals that tangent and adjoint read if these operands have tangents, and
         for each the result of the value that it is."""
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
 
-    def linearised(self, problem: Any, arrays: Arrays, moved: Arrays) -> Arrays:
+    def linearised(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
         """Returns the operands of the tangent if these have tangents."""
         return arrays
 
@@ -98,14 +98,14 @@ class Fused(Primitives):
 
     def _value_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
         problem, arrays, results = params.problem, params.named(primals), params.shapes
-        moved = nonzero(params.operands, tangents)
-        kept = self.residuals(problem, arrays, moved)
+        nonzero_tangents = nonzero(params.operands, tangents)
+        kept = self.residuals(problem, arrays, nonzero_tangents)
         wanted = {name: self.shape(name, problem, arrays) for name in kept.values()}
         values = self.value(problem, arrays, {**wanted, **results})
         given = {
-            **self.linearised(problem, arrays, moved),
+            **self.linearised(problem, arrays, nonzero_tangents),
             **{name: values[of] for name, of in kept.items()},
-            **{tangent_of(name): t for name, t in moved.items()},
+            **{tangent_of(name): t for name, t in nonzero_tangents.items()},
         }
         has_tangent = self.operation.results
         wanted = {tangent_of(name): results[name] for name in results if name in has_tangent}
@@ -119,28 +119,32 @@ class Fused(Primitives):
 
     def derived_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
         """The tangent of the primitives "vjp" and "jvp"."""
-        arrays, moved = params.named(primals), nonzero(params.operands, tangents)
-        moved = {name: t for name, t in moved.items() if name not in self.operation.residuals}
-        if all(name != primal_of(name) for name in moved):  # the primitive is linear in these
+        arrays, nonzero_tangents = params.named(primals), nonzero(params.operands, tangents)
+        nonzero_tangents = {
+            name: t for name, t in nonzero_tangents.items() if name not in self.operation.residuals
+        }
+        if all(
+            name != primal_of(name) for name in nonzero_tangents
+        ):  # the primitive is linear in these
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
             value, tangent = (
                 self.bind(params.kind, params.problem, {**known, **x}, params.shapes)
-                for x in (arrays, moved)
+                for x in (arrays, nonzero_tangents)
             )
             return list(value.values()), list(tangent.values())
         composed = self._composed_adjoint if params.kind == "vjp" else self._composed_tangent
-        return jvp_of(partial(composed, params), arrays, moved)
+        return jvp_of(partial(composed, params), arrays, nonzero_tangents)
 
     def _composed_tangent(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The tangent of the composed value, which does not read residuals."""
         names = self.operation.differentiable
-        moved = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
+        nonzero_tangents = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
 
         def value(arrays: Arrays) -> list[jax.Array]:
             out = self.composed(params.problem, arrays)
             return [out[primal_of(t)] for t in params.shapes]
 
-        return jvp_of(value, self.completed(params.problem, arrays), moved)[1]
+        return jvp_of(value, self.completed(params.problem, arrays), nonzero_tangents)[1]
 
     def _composed_adjoint(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The adjoint of the composed value."""
@@ -194,10 +198,12 @@ def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:
     }
 
 
-def jvp_of(function: Callable[[Arrays], Out], arrays: Arrays, moved: Arrays) -> tuple[Out, Out]:
-    """jax.jvp of a function of arrays by name, in those that have tangents in ``moved``. Tangents
+def jvp_of(
+    function: Callable[[Arrays], Out], arrays: Arrays, nonzero_tangents: Arrays
+) -> tuple[Out, Out]:
+    """jax.jvp of a function of arrays by name, in those that have tangents in ``nonzero_tangents``. Tangents
     and their arrays broadcast."""
-    both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in moved.items()}
+    both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in nonzero_tangents.items()}
     at, along = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
     value, tangent = jax.jvp(lambda at: function({**arrays, **at}), (at,), (along,))
     return value, tangent

@@ -20,8 +20,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir, partial_eval
 
 from .. import _native
-from .._op.spec import Operation, is_edge, primal_of, tangent_of
-from .arrays import edge_dtype
+from .._op.spec import Operation, is_boundary, primal_of, tangent_of
+from .arrays import boundary_dtype
 from .partitioning import partitioned, program_of
 from .sharding import allow_in_shard_map, is_split, over_devices, result_shardings
 from .targets import on_gpu, target_of
@@ -83,13 +83,13 @@ class Primitives:
         of = primal_of(name)
         if of in arrays:
             return arrays[of].dtype
-        if is_edge(of) or of == "checkpoints":
+        if is_boundary(of) or of == "checkpoints":
             return self.computed(arrays)
         return arrays[self.operation.operands[0]].dtype
 
     def computed(self, arrays: Arrays) -> np.dtype[Any]:
         """The element type that the kernels compute in."""
-        return edge_dtype(arrays[self.operation.operands[0]].dtype)
+        return boundary_dtype(arrays[self.operation.operands[0]].dtype)
 
     def attributes(self, problem: Any) -> dict[str, Any]:
         """The attributes of the XLA handlers, by name: the options of the problem."""

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from .._native import checkpoint_shape
-from .._op.spec import is_edge
+from .._op.spec import is_boundary
 from .fused import Fused
 from .sharding import varying_alike
 from .types import Args, Arrays, Axis, Batched, Dims, Params, Shape
 
-__all__ = ["Problem", "Scans", "edges_of", "zero_of"]
+__all__ = ["Problem", "Scans", "boundaries_of", "zero_of"]
 
 
 class Problem(NamedTuple):
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
         return Problem(self.shape, self.axis, self.reverse)
 
     @property
-    def edge(self) -> Shape:
+    def boundary(self) -> Shape:
         """The shape of a state at an edge."""
         return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
 
@@ -69,7 +69,7 @@ class Scans(Fused):
     def shape(self, name: str, problem: Problem, arrays: Arrays) -> Shape:
         if name == "checkpoints":
             return checkpoint_shape(problem.shape, problem.axis)
-        return problem.edge if is_edge(name) else problem.shape
+        return problem.boundary if is_boundary(name) else problem.shape
 
     def attributes(self, problem: Problem) -> dict[str, Any]:
         options = problem._asdict()
@@ -81,13 +81,15 @@ class Scans(Fused):
         shape = tuple(n // parts.get(axis, 1) for axis, n in zip(axes, problem.shape))
         return problem._replace(shape=shape)
 
-    def residuals(self, problem: Problem, arrays: Arrays, moved: Arrays) -> dict[str, str]:
-        return {"state": "state"} if "gate" in moved else {}
+    def residuals(
+        self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays
+    ) -> dict[str, str]:
+        return {"state": "state"} if "gate" in nonzero_tangents else {}
 
     def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
         # Where time is split over devices, a part may have a tangent of its initial state alone.
         dtype = self.computed(arrays)
-        return varying_alike({"initial_state": jnp.zeros(problem.edge, dtype), **arrays})
+        return varying_alike({"initial_state": jnp.zeros(problem.boundary, dtype), **arrays})
 
     def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
         size = next(a.shape[d] for a, d in zip(args, dims) if d is not None)
@@ -106,7 +108,7 @@ class Scans(Fused):
         return arrays["gate"]
 
 
-def edges_of(arrays: Arrays) -> dict[str, jax.Array]:
+def boundaries_of(arrays: Arrays) -> dict[str, jax.Array]:
     """The operands that a composed scan takes over unchanged."""
     return {name: arrays[name] for name in ("initial_state", "resets") if name in arrays}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 __all__ = [
-    *("SEQUENCE_DOC", "Call", "Operation", "gradient_of", "is_edge", "primal_of", "tangent_of"),
+    *("SEQUENCE_DOC", "Call", "Operation", "gradient_of", "is_boundary", "primal_of", "tangent_of"),
 ]
 
 #: The docstring of arguments that operations on sequences have in common.
@@ -37,11 +37,11 @@ return_final:
     without the time axis. For 16-bit types it is float32.
 """
 
-_EDGES = ("initial", "final")
+_BOUNDARIES = ("initial", "final")
 
 
 def _stem(name: str) -> str:
-    return name.removesuffix("_state") if name.startswith(_EDGES) else name
+    return name.removesuffix("_state") if name.startswith(_BOUNDARIES) else name
 
 
 @cache
@@ -60,14 +60,14 @@ def tangent_of(name: str) -> str:
 def primal_of(name: str) -> str:
     """The operand or result that a gradient or tangent belongs to; other names are their own."""
     stem = name.removesuffix("_grad").removesuffix("_tangent")
-    return f"{stem}_state" if stem in _EDGES else stem
+    return f"{stem}_state" if stem in _BOUNDARIES else stem
 
 
 @cache
-def is_edge(name: str) -> bool:
+def is_boundary(name: str) -> bool:
     """Whether an array holds states at an edge of time. It has no time axis, and its elements have
     the type that is computed in."""
-    return name.startswith(_EDGES)
+    return name.startswith(_BOUNDARIES)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Fused:
         self.operands = len(self.operation.operands)
         self.results = len(self.operation.results)
         operands = self.operation.operands
-        self.moved = [operands.index(name) for name in self.operation.differentiable]
+        self.primals = [operands.index(name) for name in self.operation.differentiable]
         self.value, self.adjoint = self.operators()
         self._value, self._eager, self._adjoint = _functions(self)
 
@@ -115,8 +115,8 @@ class Fused:
             return self.composed(problem, *tensors)
         # The gradients that are asked for are those of all levels of torch.func.
         transformed = bool(levels())
-        moved = [tensors[i] for i in self.moved]
-        needs = [transformed or (x is not None and x.requires_grad) for x in moved]
+        primals = [tensors[i] for i in self.primals]
+        needs = [transformed or (x is not None and x.requires_grad) for x in primals]
         keep = keep or self.keeps(problem, tensors, needs)
         function = self._eager if is_eager() else self._value
         return tuple(function.apply(problem, keep, *tensors))
@@ -146,9 +146,9 @@ class Fused:
         self, problem: Any, needs: Needs, tensors: Tensors, cotangents: Tensors
     ) -> Sequence[Tensor]:
         """Returns those that are needed, by the composed function."""
-        at = {i for i, need in zip(self.moved, needs) if need}
+        at = {i for i, need in zip(self.primals, needs) if need}
         asked = [i in at for i in range(self.operands)]
-        found = pulled(partial(self.composed, problem), tensors, asked, cotangents)
+        found = vjp_of(partial(self.composed, problem), tensors, asked, cotangents)
         return tuple(g for g in found if g is not None)
 
     # ---- the operators ---------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Fused:
         tensors, (*options, wanted) = arguments[: self.operands], arguments[count:]
         residuals = arguments[self.operands : count - self.results]
         cotangents = arguments[count - self.results : count]
-        needs = tuple(w and tensors[i] is not None for w, i in zip(wanted, self.moved))
+        needs = tuple(w and tensors[i] is not None for w, i in zip(wanted, self.primals))
         problem = self.problem_of(options)
         found = self.gradients(problem, needs, tensors, residuals, cotangents)
         return none_as_empty(tensors[0], found)
@@ -221,7 +221,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             ctx.problem, keep, *tensors = inputs
             ctx.mark_non_differentiable(*output[results:])
-            ctx.needs = tuple(ctx.needs_input_grad[2 + i] for i in fused.moved)
+            ctx.needs = tuple(ctx.needs_input_grad[2 + i] for i in fused.primals)
             residuals = fused.residuals(ctx.problem, output, keep, ctx.needs)
             saved = fused.saved(ctx.problem, tensors, ctx.needs)
             ctx.save_for_backward(*saved, *residuals)
@@ -235,7 +235,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
                 saved, problem = ctx.saved_tensors, ctx.problem
                 tensors = fused.restored(problem, saved[:operands])
                 found = fused.gradients(problem, ctx.needs, tensors, saved[operands:], cotangents)
-                for i, gradient in zip(fused.moved, found):
+                for i, gradient in zip(fused.primals, found):
                     out[2 + i] = gradient
             return tuple(out)
 
@@ -275,7 +275,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             asked = ctx.needs_input_grad[2:]
             last = len(asked) - results
             read = (*asked[:operands], *asked[last:])
-            found = pulled(gradients, ctx.saved_tensors, read, grads)
+            found = vjp_of(gradients, ctx.saved_tensors, read, grads)
             of_residuals = [None] * (last - operands)
             return None, None, *found[:operands], *of_residuals, *found[operands:]
 
@@ -289,7 +289,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
                     apart[i] = fused.apart(problem, i - operands, apart[i])
             every = in_front(apart, dims)
             # vmap expects a gradient per element of the batch, of shared operands, too.
-            for i, need in zip(fused.moved, needs):
+            for i, need in zip(fused.primals, needs):
                 if need:
                     every[i] = every[i].expand(size, *every[i].shape[1:])
             out = Adjoint.apply(fused.batched(problem, size), needs, *every)
@@ -327,7 +327,7 @@ def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
     ]
 
 
-def pulled(
+def vjp_of(
     function: Callable[..., Tensors], tensors: Tensors, needs: Needs, cotangents: Tensors
 ) -> list[Maybe]:
     """Returns the gradients of a function of tensors in those that need them, else None. Absent
@@ -335,34 +335,36 @@ def pulled(
     every: list[Any] = [alive(x) for x in tensors]
     at = [i for i in range(len(every)) if needs[i]]
 
-    def of(*moved: Tensor) -> tuple[Maybe, ...]:
+    def of(*primals: Tensor) -> tuple[Maybe, ...]:
         now = list(every)
-        for i, x in zip(at, moved):
+        for i, x in zip(at, primals):
             now[i] = x
         return tuple(function(*now))
 
-    found = _pulled(of, [every[i] for i in at], cotangents) if at else ()
+    found = _vjp_of(of, [every[i] for i in at], cotangents) if at else ()
     return spread(found, needs[: len(every)])
 
 
-def _pulled(of: Callable[..., Any], moved: list[Any], cotangents: Tensors) -> Sequence[Tensor]:
+def _vjp_of(of: Callable[..., Any], primals: list[Any], cotangents: Tensors) -> Sequence[Tensor]:
     """Returns the gradients of a function in all of its arguments."""
     if not is_eager():
-        out, vjp = torch.func.vjp(of, *moved)  # type: ignore[misc]
+        out, vjp = torch.func.vjp(of, *primals)  # type: ignore[misc]
         filled = (
             torch.zeros_like(x) if g is None else g.expand(x.shape) for x, g in zip(out, cotangents)
         )
         return tuple(vjp(tuple(filled)))
     with torch.enable_grad():
         # Views have no paths to one another, which the tensors themselves may have.
-        moved = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in moved]
-        out = of(*moved)
+        primals = [
+            x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in primals
+        ]
+        out = of(*primals)
     given = [(x, g) for x, g in zip(out, cotangents) if g is not None and x.requires_grad]
     if not given:
-        return [torch.zeros_like(x) for x in moved]
+        return [torch.zeros_like(x) for x in primals]
     return torch.autograd.grad(
         [x for x, _ in given],
-        moved,
+        primals,
         [g.expand(x.shape) for x, g in given],
         create_graph=torch.is_grad_enabled(),
         materialize_grads=True,

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _cuda, _native
-from .._arguments import EDGE_DTYPES, check_shape
+from .._arguments import BOUNDARY_DTYPES, check_shape
 from .._op.plans import Plans
-from .._op.spec import Call, is_edge
+from .._op.spec import Call, is_boundary
 from .modes import below_autograd, is_plain, is_recorded
 from .types import Maybe, Tensors
 
@@ -34,14 +34,14 @@ __all__ = [
         "define_as",
         "describe_scan",
     ),
-    *("differentiate", "dtype_name", "edge_dtype", "edge_of", "empty", "keep_lazy_views"),
+    *("differentiate", "dtype_name", "boundary_dtype", "boundary_of", "empty", "keep_lazy_views"),
     *("new_checkpoints", "none_as_empty", "plain_layouts", "planned", "run_below", "run_native"),
     *("run_step", "strides_of"),
 ]
 
-_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in EDGE_DTYPES}
-_EDGES: dict[torch.dtype, torch.dtype] = {
-    of: getattr(torch, EDGE_DTYPES[name]) for of, name in _NAMES.items()
+_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in BOUNDARY_DTYPES}
+_BOUNDARIES: dict[torch.dtype, torch.dtype] = {
+    of: getattr(torch, BOUNDARY_DTYPES[name]) for of, name in _NAMES.items()
 }
 
 Kernel = Callable[..., Any]
@@ -56,12 +56,12 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES[dtype]
 
 
-def edge_dtype(dtype: torch.dtype) -> torch.dtype:
+def boundary_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that a type is computed in, which states at the edges have."""
-    return _EDGES[dtype]
+    return _BOUNDARIES[dtype]
 
 
-def edge_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+def boundary_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The shape of a state at an edge, with extent 1 in time."""
     return (*shape[:axis], 1, *shape[axis + 1 :])
 
@@ -141,9 +141,9 @@ def differentiate(op: Any, function: Kernel) -> None:
 # ---- tensors -------------------------------------------------------------------------------------
 
 
-def empty(like: torch.Tensor, shape: Sequence[int], *, edge: bool = False) -> torch.Tensor:
+def empty(like: torch.Tensor, shape: Sequence[int], *, boundary: bool = False) -> torch.Tensor:
     """Returns an uninitialised result, in the type of a tensor or of its states at the edges."""
-    return like.new_empty(shape, dtype=edge_dtype(like.dtype) if edge else None)
+    return like.new_empty(shape, dtype=boundary_dtype(like.dtype) if boundary else None)
 
 
 def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -152,8 +152,8 @@ def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     lengths must not depend on that."""
     count: Any = math.prod(shape)
     if isinstance(count, int) and count < 2:  # an operator returns the same numbers each time
-        return like.new_zeros((2,), dtype=edge_dtype(like.dtype))
-    return empty(like, (torch.sym_max(count, 2),), edge=True)
+        return like.new_zeros((2,), dtype=boundary_dtype(like.dtype))
+    return empty(like, (torch.sym_max(count, 2),), boundary=True)
 
 
 def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -309,7 +309,7 @@ def describe_scan(call: str, arrays: Arrays, problem: Any, dtype: torch.dtype) -
     for name, x in arrays.items():
         if x is None:
             continue
-        wanted = edge_of(shape, axis) if is_edge(name) else shape
+        wanted = boundary_of(shape, axis) if is_boundary(name) else shape
         if name == "resets" and x.dim() == len(shape) and x.shape[axis] == shape[axis] + 1:
             more_resets, wanted = True, (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
         check_shape(call, name, x.shape, wanted, equal=x.dim() != len(shape))

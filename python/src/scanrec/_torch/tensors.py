@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import _arguments as arguments
-from .operators import edge_dtype
+from .operators import boundary_dtype
 from .types import Maybe
 
 __all__ = [
-    *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "reset_mask_of"),
+    *("aligned", "check_dense", "check_tensor", "common_dtype", "boundary_tensor", "reset_mask_of"),
     "number_tensor",
 ]
 
@@ -56,7 +56,7 @@ def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.d
             if value.device != first.device:
                 expected = f"a tensor on {first.device} as '{next(iter(values))}' is"
                 arguments.refuse(call, name, expected, value.device)
-            if name != "initial_state" or value.dtype != edge_dtype(dtype):
+            if name != "initial_state" or value.dtype != boundary_dtype(dtype):
                 dtype = _promoted(dtype, value)
         elif isinstance(value, complex):
             dtype = torch.promote_types(dtype, torch.complex64)
@@ -98,14 +98,16 @@ def aligned(
     return x.reshape((1,) * (len(shape) - x.dim()) + tuple(x.shape))
 
 
-def edge_tensor(
+def boundary_tensor(
     call: str, value: Any, shape: Shape, axis: int, dtype: torch.dtype, device: torch.device
 ) -> Maybe:
     """A state before the first step, with an axis of time of extent 1."""
     if value is None:
         return None
-    edges = arguments.edge_shape(shape, axis)
-    return aligned(call, "initial_state", value, edges, edge_dtype(dtype), device).unsqueeze(axis)
+    boundaries = arguments.boundary_shape(shape, axis)
+    return aligned(
+        call, "initial_state", value, boundaries, boundary_dtype(dtype), device
+    ).unsqueeze(axis)
 
 
 def reset_mask_of(

@@ -44,8 +44,8 @@ def semigroup_scan(
     for first, x in zip(jax.tree.leaves(state), jax.tree.leaves(input)):
         if not x.ndim:
             arguments.refuse(call, "input", "arrays with an axis of time", "a number")
-        edge = arguments.edge_shape(x.shape, arguments.time_axis(call, axis, x.shape))
-        arguments.check_shape(call, "state", first.shape, edge, equal=True)
+        boundary = arguments.boundary_shape(x.shape, arguments.time_axis(call, axis, x.shape))
+        arguments.check_shape(call, "state", first.shape, boundary, equal=True)
     algebra: Any = getattr(semigroup_op, "algebra", None)
     if type(semigroup_op).__name__ == "Resettable" and axis == 0:
         (inner_state, flag), (inner_input, starts) = state, input

@@ -237,13 +237,13 @@ def _at_end(x: Tensor, axis: int) -> Tensor:
     """Return a copy of the last step, or zeros if T is 0. The gradient of a view would keep x."""
     if x.shape[axis]:
         return x.select(axis, -1).clone()
-    return x.new_zeros(arguments.edge_shape(x.shape, axis))
+    return x.new_zeros(arguments.boundary_shape(x.shape, axis))
 
 
 def _backward(
     gate: float | Tensor, input: Tensor, last: Tensor | None, done: Tensor, axis: int
 ) -> Tensor:
     """Scan ``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, from ``x[T] = last``."""
-    begins = done.new_zeros(arguments.edge_shape(done.shape, axis)).unsqueeze(axis)
+    begins = done.new_zeros(arguments.boundary_shape(done.shape, axis)).unsqueeze(axis)
     ends = torch.cat((begins, done), axis)
     return linear_scan(gate, input, last, axis=axis, reverse=True, resets=ends)

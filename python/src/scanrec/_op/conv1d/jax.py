@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import _arguments as arguments
-from ..._jax.arrays import array_of, edge_dtype
+from ..._jax.arrays import array_of, boundary_dtype
 from ..._jax.sharding import varying_alike
 from ..._jax.types import ArrayLike
 from ..doc import documented
@@ -175,7 +175,7 @@ def _checked(
         arguments.refuse(call, "x", expected, first.dtype, TypeError)
     if first.ndim < rank or (rank == 3 and first.ndim != 3):
         arguments.refuse(call, "x", axes, f"shape {first.shape}")
-    computed = edge_dtype(first.dtype)
+    computed = boundary_dtype(first.dtype)
     arrays = {"x": first}
     for name, value in (("weight", weight), ("bias", bias)):
         if value is None and name == "bias":

@@ -14,10 +14,10 @@ from ... import _arguments as arguments
 from ..._torch.modes import is_recorded
 from ..._torch.operators import (
     Plan,
+    boundary_dtype,
     define_as,
     differentiate,
     dtype_name,
-    edge_dtype,
     keep_lazy_views,
     plain_layouts,
     planned,
@@ -131,7 +131,7 @@ def _checked(
     if x.dim() not in ranks:
         axes = "a tensor (B, D, L)" if len(ranks) == 1 else "a tensor (B, D) or (B, D, L)"
         arguments.refuse(call, "x", axes, f"shape {tuple(x.shape)}")
-    computed = edge_dtype(x.dtype)
+    computed = boundary_dtype(x.dtype)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is None and name == "bias":
             continue

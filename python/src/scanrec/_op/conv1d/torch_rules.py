@@ -51,8 +51,8 @@ def describe(arrays: Arrays, problem: Conv1dProblem) -> Described:
             axes = sorted(axes, key=("batch", "channel", "past", "time").index)
         extents = {"batch": batch, "time": steps, "channel": channels, "tap": width}
         if "past" in axes:
-            edge = of.removesuffix("_state")
-            past[edge] = extents["past"] = max(width - 1, tensor.shape[-1])
+            boundary = of.removesuffix("_state")
+            past[boundary] = extents["past"] = max(width - 1, tensor.shape[-1])
         # Programs may be run on other shapes, and kernels would read memory after the end.
         shape = [extents[axis] for axis in axes]
         check_shape("causal_conv1d", _NAMES.get(name, name), tensor.shape, shape, equal=True)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
-from ..._jax.arrays import aligned, checked, edge_of, promoted, reset_mask_of, zoneout_of
+from ..._jax.arrays import aligned, boundary_of, checked, promoted, reset_mask_of, zoneout_of
 from ..._jax.scans import Problem
 from ..._jax.types import ArrayLike
 from ..._types import Memory, Pool
@@ -90,7 +90,7 @@ def qrnn_pool(
     else:
         arrays = {n: aligned(call, n, x, shape, dtype) for n, x in zip(names, given)}
     if initial_state is not None:
-        arrays["initial_state"] = edge_of(call, initial_state, shape, axis, dtype)
+        arrays["initial_state"] = boundary_of(call, initial_state, shape, axis, dtype)
     if resets is not None:
         arrays["resets"] = reset_mask_of(call, resets, shape, axis)
     if zoneout is not None:

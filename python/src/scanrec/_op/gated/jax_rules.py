@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import edge_dtype
+from ..._jax.arrays import boundary_dtype
 from ..._jax.scans import Problem, zero_of
 from ..._jax.sharding import is_split, varying_alike
 from ..linear.jax_computed import ComputedScan
@@ -42,7 +42,7 @@ class _GatedScan(ComputedScan):
             parts = [jax.lax.index_in_dim(stack, i, axis, False) for i in range(stack.shape[axis])]
         else:
             parts = [arrays[name] for name in GATES if name in arrays]
-        dtype, zoneout = edge_dtype(parts[0].dtype), arrays.get("zoneout")
+        dtype, zoneout = boundary_dtype(parts[0].dtype), arrays.get("zoneout")
         parts = [part.astype(dtype) for part in parts]
         return linear_steps(jnp, jax.nn.sigmoid, parts, problem.forget_bias, zoneout)
 
@@ -57,8 +57,10 @@ class _GatedScan(ComputedScan):
         name = _result_with_states(problem, arrays)
         return self.value(problem, arrays, {name: problem.shape})[name]
 
-    def residuals(self, problem: Problem, arrays: Arrays, moved: Arrays) -> dict[str, str]:
-        if not self.reads_states(problem, moved):
+    def residuals(
+        self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays
+    ) -> dict[str, str]:
+        if not self.reads_states(problem, nonzero_tangents):
             return {}
         if not problem.recompute:
             return {"state": _result_with_states(problem, arrays)}
@@ -74,11 +76,11 @@ class _GatedScan(ComputedScan):
             return ()
         return {"state", "checkpoints"}
 
-    def linearised(self, problem: Problem, arrays: Arrays, moved: Arrays) -> Arrays:
+    def linearised(self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
         # The derivative in the initial state alone reads no input, so a number takes its place. It
         # would not fit if the types of the other arrays say how they are split.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
-        if not is_whole or moved.keys() != {"initial_state"}:
+        if not is_whole or nonzero_tangents.keys() != {"initial_state"}:
             return arrays
         number = zero_of(problem, arrays["candidate"].dtype)
         unread = {name: number for name in ("candidate", "input_gate") if name in arrays}

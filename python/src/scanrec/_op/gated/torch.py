@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, reset_mask_of
+from ..._torch.tensors import aligned, boundary_tensor, check_tensor, common_dtype, reset_mask_of
 from ..._types import Memory, Pool
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
@@ -98,7 +98,7 @@ def qrnn_pool(
     output, final = gated_scan(
         problem,
         *(*tensors, *[None] * (len(GATES) - len(tensors))),
-        edge_tensor(call, initial_state, shape, axis, dtype, device),
+        boundary_tensor(call, initial_state, shape, axis, dtype, device),
         reset_mask_of(call, resets, shape, axis, device),
         reset_mask_of(call, zoneout, shape, axis, device, "zoneout"),
     )

@@ -20,17 +20,17 @@ from ..._torch.operators import (
     Arrays,
     Described,
     View,
+    boundary_dtype,
+    boundary_of,
     checkpoints_in,
     describe_scan,
-    edge_dtype,
-    edge_of,
     empty,
     new_checkpoints,
     run_native,
     strides_of,
 )
 from ..linear.torch_rules import scan
-from ..spec import Call, gradient_of, is_edge, primal_of
+from ..spec import Call, gradient_of, is_boundary, primal_of
 from .spec import GATED, GATES, linear_steps
 
 __all__ = ["GatedProblem", "gated_scan"]
@@ -85,8 +85,8 @@ class _Gated(Fused):
             return torch.empty_like(like, memory_format=torch.contiguous_format)
         if name == "checkpoints":
             return new_checkpoints(pre, checkpoint_shape(problem.shape, problem.axis))
-        if is_edge(name):
-            return empty(pre, edge_of(problem.shape, problem.axis), edge=True)
+        if is_boundary(name):
+            return empty(pre, boundary_of(problem.shape, problem.axis), boundary=True)
         return empty(pre, problem.shape)
 
     def kernel(self, call: Call, problem: GatedProblem, arrays: Arrays) -> None:
@@ -98,7 +98,7 @@ class _Gated(Fused):
         *pre, initial, resets, zoneout = tensors
         dtype = pre[0].dtype
         stack = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
-        parts = [x.to(edge_dtype(dtype)) for x in stack if x is not None]
+        parts = [x.to(boundary_dtype(dtype)) for x in stack if x is not None]
         gate, input, out = linear_steps(torch, torch.sigmoid, parts, problem.forget_bias, zoneout)
         input = input.expand(problem.shape)
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)

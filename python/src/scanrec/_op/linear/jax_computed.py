@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import edge_dtype
+from ..._jax.arrays import boundary_dtype
 from ..._jax.fused import jvp_of
-from ..._jax.scans import Problem, Scans, edges_of, zero_of
+from ..._jax.scans import Problem, Scans, boundaries_of, zero_of
 from ..._jax.sharding import varying_alike
 from ..._jax.types import Arrays, Names, Params
 from ..spec import tangent_of
@@ -51,7 +51,7 @@ class ComputedScan(Scans):
     ) -> dict[str, jax.Array]:
         """Returns the tangents of states and final state, given the operands of the linear scan and
         their tangents."""
-        shapes = {"state_tangent": problem.shape, "final_tangent": problem.edge}
+        shapes = {"state_tangent": problem.shape, "final_tangent": problem.boundary}
         return LINEAR_SCAN.jvp(problem.linear, given, shapes)
 
     def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
@@ -59,8 +59,8 @@ class ComputedScan(Scans):
 
     def composed(self, problem: Problem, arrays: Arrays) -> Arrays:
         gate, input, output = self.steps(problem, arrays)
-        given = {**edges_of(arrays), "gate": gate, "input": input}
-        shapes = {"state": problem.shape, "final_state": problem.edge}
+        given = {**boundaries_of(arrays), "gate": gate, "input": input}
+        shapes = {"state": problem.shape, "final_state": problem.boundary}
         out = LINEAR_SCAN.value(problem.linear, given, shapes)
         state = out["state"] if output is None else output * out["state"]
         name = self.operation.results[0]
@@ -69,19 +69,19 @@ class ComputedScan(Scans):
     def tangent(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         problem = params.problem
         names = [n for n in self.operation.differentiable if n != "initial_state"]
-        moved = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
+        nonzero_tangents = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
         steps = partial(self.steps, problem)
         state = gate_t = input_t = output_t = None
-        if moved:
-            (gate, _, output), (gate_t, input_t, output_t) = jvp_of(steps, arrays, moved)
+        if nonzero_tangents:
+            (gate, _, output), (gate_t, input_t, output_t) = jvp_of(steps, arrays, nonzero_tangents)
         else:
             gate, _, output = steps(arrays)
-        if self.reads_states(problem, moved):
+        if self.reads_states(problem, nonzero_tangents):
             state = self.states(problem, arrays).astype(gate.dtype)
         else:  # these are 0
             gate_t = output_t = None
         given = {
-            **edges_of(arrays),
+            **boundaries_of(arrays),
             "gate": gate,
             "state": state,
             "gate_tangent": gate_t,
@@ -107,7 +107,7 @@ class _LogScan(ComputedScan):
     user_call = "linear_scan"
 
     def steps(self, problem: Problem, arrays: Arrays) -> Steps:
-        dtype = edge_dtype(arrays["gate"].dtype)
+        dtype = boundary_dtype(arrays["gate"].dtype)
         gate, input = (arrays[name].astype(dtype) for name in ("gate", "input"))
         gate = jnp.exp(gate) if problem.logarithms & LOG_GATE else gate
         return gate, jnp.exp(input) if problem.logarithms & LOG_INPUT else input, None
@@ -151,7 +151,7 @@ class _LogScan(ComputedScan):
         out = self.value(
             problem.linear._replace(logarithms=LOG_GATE),
             varying_alike({name: x for name, x in scanned.items() if x is not None}),
-            {"state": problem.shape, "final_state": problem.edge},
+            {"state": problem.shape, "final_state": problem.boundary},
         )
         return {tangent_of(name): x for name, x in out.items()}
 

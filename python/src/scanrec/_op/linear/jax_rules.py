@@ -23,7 +23,7 @@ import numpy as np
 from jax.interpreters import ad
 from jax.typing import DTypeLike
 
-from ..._jax.arrays import edge_dtype
+from ..._jax.arrays import boundary_dtype
 from ..._jax.fused import jvp_of, nonzero, summed
 from ..._jax.scans import Problem, Scans, zero_of
 from ..._jax.sharding import placed_as
@@ -73,17 +73,17 @@ class _LinearScan(Scans):
         return super().transpose(cts, *args, params=params)
 
     def derived_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
-        arrays, moved = params.named(primals), nonzero(params.operands, tangents)
+        arrays, nonzero_tangents = params.named(primals), nonzero(params.operands, tangents)
         if params.kind == "jvp":
-            return jvp_of(partial(self._scanned, params), arrays, moved)
+            return jvp_of(partial(self._scanned, params), arrays, nonzero_tangents)
         if "gate_grad" in params.shapes:
-            return jvp_of(partial(self._by_input, params), arrays, moved)
-        return self._adjoint_jvp(params, arrays, moved)
+            return jvp_of(partial(self._by_input, params), arrays, nonzero_tangents)
+        return self._adjoint_jvp(params, arrays, nonzero_tangents)
 
     def _scanned(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The tangent as a scan of the tangents of gate times state, plus input."""
         gate, problem = arrays["gate"], params.problem
-        dtype = edge_dtype(gate.dtype)
+        dtype = boundary_dtype(gate.dtype)
         tangent_in = zero_of(problem, dtype)
         if "gate_tangent" in arrays:
             before = _before(arrays, problem, dtype)
@@ -101,7 +101,7 @@ class _LinearScan(Scans):
 
     def _by_input(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The adjoint, with the gradient of the gate as that of the input times the states."""
-        problem, dtype = params.problem, edge_dtype(arrays["gate"].dtype)
+        problem, dtype = params.problem, boundary_dtype(arrays["gate"].dtype)
         wanted = {**params.shapes, "input_grad": problem.shape}
         del wanted["gate_grad"]
         out = self.vjp(problem, arrays, wanted)
@@ -110,19 +110,19 @@ class _LinearScan(Scans):
         return [summed(out[name], shape) for name, shape in params.results]
 
     def _adjoint_jvp(
-        self, params: Params, arrays: Arrays, moved: Arrays
+        self, params: Params, arrays: Arrays, nonzero_tangents: Arrays
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         """The tangent of the adjoint without the gradient of the gate. It is a scan against time
         that is linear in its cotangents. The tangent of the gate is multiplied by its results."""
         problem, wanted = params.problem, params.shapes
-        if "gate" in moved:
+        if "gate" in nonzero_tangents:
             wanted["input_grad"] = problem.shape
         values = self.vjp(problem, arrays, wanted)
 
-        cotangent, first = moved.get("state_grad"), None
-        if "gate" in moved:
-            dtype = edge_dtype(arrays["gate"].dtype)
-            product = moved["gate"].astype(dtype) * values["input_grad"].astype(dtype)
+        cotangent, first = nonzero_tangents.get("state_grad"), None
+        if "gate" in nonzero_tangents:
+            dtype = boundary_dtype(arrays["gate"].dtype)
+            product = nonzero_tangents["gate"].astype(dtype) * values["input_grad"].astype(dtype)
             product = _masked(product, arrays, problem)
             into = _shifted(product, None, problem.axis, back=not problem.reverse)
             if cotangent is not None:
@@ -135,9 +135,11 @@ class _LinearScan(Scans):
             "gate": arrays["gate"],
             "resets": arrays.get("resets"),
             "state_grad": cotangent,
-            "final_grad": moved.get("final_grad"),
+            "final_grad": nonzero_tangents.get("final_grad"),
         }
-        shapes = {n: problem.edge if n == "initial_grad" else problem.shape for n in params.shapes}
+        shapes = {
+            n: problem.boundary if n == "initial_grad" else problem.shape for n in params.shapes
+        }
         out = self.vjp(problem, given, shapes)
         if first is not None and "initial_grad" in out:
             out["initial_grad"] = out["initial_grad"] + first
@@ -165,8 +167,8 @@ def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) ->
         config = [(low, high, 0) if i == axis else (0, 0, 0) for i in range(value.ndim)]
         return jax.lax.pad(value, jnp.zeros((), value.dtype), config)
 
-    moved = padded(x, 1, -1)
-    return moved if first is None else moved + padded(first, 0, steps - 1)
+    shifted = padded(x, 1, -1)
+    return shifted if first is None else shifted + padded(first, 0, steps - 1)
 
 
 def resets_of(resets: jax.Array, problem: Problem) -> jax.Array:

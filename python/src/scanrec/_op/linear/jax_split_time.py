@@ -33,7 +33,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from ..._arguments import refuse
-from ..._jax.arrays import edge_dtype
+from ..._jax.arrays import boundary_dtype
 from ..._jax.fused import nonzero
 from ..._jax.scans import Problem, Scans, zero_of
 from ..._jax.sharding import is_replicated, split_over_time, varying_alike
@@ -58,7 +58,7 @@ def scan_parts(
     output = scan.operation.results[0]
     wanted = {output: problem.shape}
     if return_final:
-        wanted["final_state"] = problem.edge
+        wanted["final_state"] = problem.boundary
     params = Params("value", problem, tuple(arrays), tuple(wanted.items()))
     if axis_name is not None:
         out = _on_each(scan, params, arrays, _names(scan.user_call, axis_name))
@@ -135,7 +135,7 @@ class _Part(NamedTuple):
 
     def at_start(self, initial: jax.Array) -> jax.Array:
         """The initial state in the first part, and 0 in the others."""
-        return jnp.where(self.position == 0, jnp.broadcast_to(initial, self.problem.edge), 0)
+        return jnp.where(self.position == 0, jnp.broadcast_to(initial, self.problem.boundary), 0)
 
     def from_before(self, x: jax.Array, by: int = 1) -> jax.Array:
         """The array of the part that is ``by`` parts before; zeros on the first devices. ppermute
@@ -149,8 +149,8 @@ class _Part(NamedTuple):
             return jnp.where(self.position >= by, there, 0)
         order = range(self.parts)[:: -1 if self.problem.reverse else 1]
         pairs = list(zip(order[:-by], order[by:]))
-        moved: jax.Array = jax.lax.ppermute(x, self.names, pairs)  # type: ignore[no-untyped-call]
-        return moved
+        received: jax.Array = jax.lax.ppermute(x, self.names, pairs)  # type: ignore[no-untyped-call]
+        return received
 
     def with_reset_after(self, resets: jax.Array, after: jax.Array | None) -> jax.Array:
         """The resets of a part. A reverse scan also reads that of the step after it: the first of
@@ -171,14 +171,14 @@ class _Part(NamedTuple):
         has one axis less."""
         problem, resets = self.problem, arrays.get("resets")
         gate = self.scan.gate(problem, arrays)
-        dtype = edge_dtype(gate.dtype)
+        dtype = boundary_dtype(gate.dtype)
         if gate.shape[problem.axis] == 1 and resets is None and self.scan is LINEAR_SCAN:
             power = _finite(jax.lax.integer_pow(gate.astype(dtype), problem.steps))
             return jax.lax.squeeze(power, (problem.axis,)) if is_shared else power
         shape = list(gate.shape if resets is None else map(max, gate.shape, resets.shape))
         shape[problem.axis] = problem.steps
         small = Problem(tuple(shape), problem.axis, problem.reverse)
-        given = {"gate": gate, "initial_tangent": jnp.ones(small.edge, dtype)}
+        given = {"gate": gate, "initial_tangent": jnp.ones(small.boundary, dtype)}
         if problem.logarithms & LOG_GATE:  # the exponentials of log gates would be rounded
             small = small._replace(logarithms=LOG_GATE)
             given["gate"] = arrays["gate"].astype(dtype)
@@ -186,15 +186,17 @@ class _Part(NamedTuple):
             given["input"] = zero_of(small, dtype)
         given = varying_alike(given if resets is None else {**given, "resets": resets})
         if problem.logarithms & LOG_GATE:
-            return _finite(LOG_SCAN.value(small, given, {"final_state": small.edge})["final_state"])
-        out = LINEAR_SCAN.jvp(small, given, {"final_tangent": small.edge})
+            return _finite(
+                LOG_SCAN.value(small, given, {"final_state": small.boundary})["final_state"]
+            )
+        out = LINEAR_SCAN.jvp(small, given, {"final_tangent": small.boundary})
         return _finite(out["final_tangent"])
 
     def doubling_is_faster(self, product: jax.Array, resets: jax.Array | None) -> bool:
         """Whether doubling takes less time than one all-gather."""
         if len(self.names) > 1:
             return False
-        sent = prod(self.problem.edge)
+        sent = prod(self.problem.boundary)
         if product.ndim == len(self.problem.shape):
             sent += product.size
         if resets is not None:
@@ -280,7 +282,7 @@ def _run(part: _Part, product: jax.Array, *operands: jax.Array) -> list[jax.Arra
     initial = arrays.get("initial_state")
     first = None if initial is None else part.at_start(initial)
     given = {**arrays, "initial_state": first}
-    out = part.scan.value(problem, given, {"final_state": problem.edge})
+    out = part.scan.value(problem, given, {"final_state": problem.boundary})
     own = {"products": product, "ends": out["final_state"]}
     if "resets" in arrays:
         resets = jnp.any(resets_of(arrays["resets"], problem), problem.axis, keepdims=True)
@@ -299,21 +301,21 @@ def _run(part: _Part, product: jax.Array, *operands: jax.Array) -> list[jax.Arra
 def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     (product, *operands), (product_t, *operands_t) = primals, tangents
     scan, params, problem = part.scan, part.params, part.problem
-    arrays, moved = params.named(operands), nonzero(params.operands, operands_t)
-    wanted = {**params.shapes, "entering": problem.edge, "products": ()}
+    arrays, nonzero_tangents = params.named(operands), nonzero(params.operands, operands_t)
+    wanted = {**params.shapes, "entering": problem.boundary, "products": ()}
     if "resets" in arrays:
         wanted["resets"] = ()
-    kept = scan.residuals(problem, arrays, moved)
+    kept = scan.residuals(problem, arrays, nonzero_tangents)
     wanted |= {name: problem.shape for name in kept.values()}
     asked = part._replace(params=params._replace(results=tuple(wanted.items())))
     values = dict(zip(wanted, _run(asked, product, *operands)))
 
     known = {
-        **scan.linearised(problem, arrays, moved),
+        **scan.linearised(problem, arrays, nonzero_tangents),
         **{name: values[of] for name, of in kept.items()},
         "initial_state": values["entering"] if kept else None,
     }
-    own = {tangent_of(name): t for name, t in moved.items()}
+    own = {tangent_of(name): t for name, t in nonzero_tangents.items()}
     if "initial_tangent" in own:
         own["initial_tangent"] = part.at_start(own["initial_tangent"])
     tangents_of = {name: tangent_of(name) for name in scan.operation.results}

@@ -137,7 +137,7 @@ def linear_scan_vjp(
         if logarithms & LOG_INPUT and input is None:
             arguments.refuse(call, "input", "that of the forward call, with 'log_input'", "None")
         p = Checked(call, "state", dict(zip(LINEAR.vjp.reads, values)), axis, reverse, logarithms)
-        p.plain = not conjugate
+        p.no_conjugate = not conjugate
         p.read("gate")
         p.read("state", "initial_state", used="gate" in wrt)
         p.read("input", used="input" in wrt)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ... import _arguments as arguments
 from ... import _native as native
 from ..plans import Plans
-from ..spec import is_edge
+from ..spec import is_boundary
 from .spec import LOG_GATE
 
 __all__ = ["Checked", "layout", "run_again"]
@@ -115,19 +115,19 @@ class Checked:
         logarithms: int = 0,
     ):
         self.call, self.full, self.values = call, full, values
-        self.reverse, self.plain, self.more_resets = reverse, False, False
+        self.reverse, self.no_conjugate, self.more_resets = reverse, False, False
         self.logarithms = logarithms
         first, resets = _asarray(call, full, values[full]), values["resets"]
         self.shape = first.shape
         if first.ndim == 0:
             arguments.refuse(call, full, "an array with an axis of time", "a number")
         self.axis = arguments.time_axis(call, axis, first.shape)
-        self.edges = arguments.edge_shape(self.shape, self.axis)
+        self.boundaries = arguments.boundary_shape(self.shape, self.axis)
         self.dtype = _promoted(call, full, first, values)
         if logarithms:
             argument = "gate" if logarithms & LOG_GATE else "input"
             arguments.check_real(call, argument, _name(self.dtype))
-        self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
+        self.boundary_dtype = np.dtype(arguments.BOUNDARY_DTYPES[_name(self.dtype)])
         self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
         self.given: dict[str, Array] = {}  # the arrays that are read
         self.results: list[tuple[tuple[int, ...], DType]] = []
@@ -161,7 +161,11 @@ class Checked:
 
     def _kind(self, name: str) -> tuple[tuple[int, ...], DType]:
         """Returns the shape and the type of a sequence, or of a state at an edge."""
-        return (self.edges, self.edge_dtype) if is_edge(name) else (self.shape, self.dtype)
+        return (
+            (self.boundaries, self.boundary_dtype)
+            if is_boundary(name)
+            else (self.shape, self.dtype)
+        )
 
     def _put(self, name: str, array: Array) -> None:
         # Strides along axes of one element are arbitrary.
@@ -172,9 +176,9 @@ class Checked:
 
     def _spread(self, name: str, strides: list[int]) -> None:
         """Extends strides to all axes: 0 along axes added in front, and along time at an edge."""
-        edge = is_edge(name)
-        strides = [0] * (len(self.shape) - edge - len(strides)) + strides
-        if edge:
+        boundary = is_boundary(name)
+        strides = [0] * (len(self.shape) - boundary - len(strides)) + strides
+        if boundary:
             strides.insert(self.axis, 0)
         self.strides[name] = strides
 
@@ -187,7 +191,7 @@ class Checked:
             shape=self.shape,
             axis=self.axis,
             reverse=self.reverse,
-            plain=self.plain,
+            no_conjugate=self.no_conjugate,
             more_resets=self.more_resets,
             logarithms=self.logarithms,
         )
@@ -223,7 +227,7 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
     arguments.check_dtype(call, name, _name(full.dtype))
     dtype: DType = full.dtype.newbyteorder("=")
     # States at the edges come last, when it is known whether all else has 16 bits.
-    for of, value in sorted(values.items(), key=lambda item: is_edge(item[0])):
+    for of, value in sorted(values.items(), key=lambda item: is_boundary(item[0])):
         if of in (name, "resets"):
             continue
         if value is None or arguments.is_number(value):
@@ -231,9 +235,9 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
                 dtype = np.promote_types(dtype, np.complex64)
             continue
         found = arguments.array_of(call, of, value).dtype.newbyteorder("=")
-        if _name(found) not in arguments.EDGE_DTYPES:
+        if _name(found) not in arguments.BOUNDARY_DTYPES:
             continue  # refused later, by its name
-        if is_edge(of) and found == arguments.EDGE_DTYPES[_name(dtype)]:
+        if is_boundary(of) and found == arguments.BOUNDARY_DTYPES[_name(dtype)]:
             continue
         try:
             dtype = np.promote_types(dtype, found)

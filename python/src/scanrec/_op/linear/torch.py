@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ... import _arguments as arguments
 from ..._torch.modes import is_distributed
-from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, reset_mask_of
+from ..._torch.tensors import aligned, boundary_tensor, check_tensor, common_dtype, reset_mask_of
 from ..._torch.types import Group, Maybe, Ranges
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
@@ -156,7 +156,7 @@ def _aligned(
     tensors = (
         aligned(call, "gate", gate, shape, dtype, device),
         input.to(dtype),
-        edge_tensor(call, initial_state, shape, at, dtype, device),
+        boundary_tensor(call, initial_state, shape, at, dtype, device),
         reset_mask_of(call, resets, shape, at, device),
     )
     return tensors, at

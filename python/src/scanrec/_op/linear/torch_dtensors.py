@@ -54,18 +54,18 @@ def scan_dtensors(
         if x.device_mesh != mesh:
             arguments.refuse(_CALL, name, f"a DTensor on {mesh} as 'input' is", x.device_mesh)
         extents = tuple(shape[i] for i in axes)
-        if name == "resets" and not over_time:  # which may have a reset behind the last step
+        if name == "resets" and not over_time:  # which may have a reset after the last step
             extents = arguments.check_resets(_CALL, tuple(x.shape), shape, time)
         arguments.check_shape(_CALL, name, x.shape, extents)
         return _local(x, len(axes), [_within(p, axes) for p in placements], placements)
 
     axes = list(range(len(shape)))
-    edges = [i for i in axes if i != time]
+    boundaries = [i for i in axes if i != time]
     group = mesh.get_group(over_time[0]) if over_time else None
     out = scan(
         local("gate", gate, axes),
         local("input", input, axes),
-        local("initial_state", initial_state, edges),
+        local("initial_state", initial_state, boundaries),
         resets=local("resets", resets, axes),
         axis=time,
         reverse=reverse,
@@ -77,9 +77,9 @@ def scan_dtensors(
     state, final = out
     if group is not None:
         final = _OfAll.apply(final, mesh.get_local_rank(over_time[0]) == 0)
-    edge_placements = [_within(p, edges) for p in placements]
-    edge_shape = arguments.edge_shape(shape, time)
-    final = _global(final, mesh, edge_placements, edge_shape)
+    boundary_placements = [_within(p, boundaries) for p in placements]
+    boundary_shape = arguments.boundary_shape(shape, time)
+    final = _global(final, mesh, boundary_placements, boundary_shape)
     return _global(state, mesh, placements, shape), final
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..._torch.fused import Fused
 from ..._torch.modes import in_graph, is_pushed, levels
-from ..._torch.operators import differentiate, edge_dtype, none_as_empty
+from ..._torch.operators import boundary_dtype, differentiate, none_as_empty
 from ..._torch.types import Maybe, Tensors
 from .spec import LINEAR, LOG_GATE, LOG_INPUT
 from .torch_rules import (
@@ -54,7 +54,7 @@ class _Logarithms(Fused):
     def composed(self, problem: Problem, *tensors: Any) -> tuple[Tensor, ...]:
         gate, input, initial, resets = tensors
         dtype = input.dtype
-        of = edge_dtype(dtype)
+        of = boundary_dtype(dtype)
         if problem.logarithms & LOG_GATE:
             # Gates that are rounded next to 1 would lose digits of their logarithms, which the
             # kernels keep.
@@ -65,7 +65,7 @@ class _Logarithms(Fused):
         input = torch.exp(input) if problem.logarithms & LOG_INPUT else input
         input = input.expand(problem.shape)
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
-        return state.to(dtype), final.to(edge_dtype(dtype))
+        return state.to(dtype), final.to(boundary_dtype(dtype))
 
     def residuals(
         self, problem: Problem, out: Tensors, keep: bool, needs: Sequence[bool]

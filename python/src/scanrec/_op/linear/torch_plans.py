@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ... import _native
-from ..._arguments import edge_shape
-from ..._torch.operators import Arrays, edge_dtype, plain_layouts, planned
+from ..._arguments import boundary_shape
+from ..._torch.operators import Arrays, boundary_dtype, plain_layouts, planned
 from ..._torch.types import Maybe
 from ..plans import Plans
 from .spec import LINEAR
@@ -73,8 +73,8 @@ def make(
     arrays: Arrays = dict(zip(LINEAR.operands, aligned))
     arrays["state"], final = input.new_empty(problem.shape), None
     if return_final:
-        final = edge_shape(problem.shape, axis), edge_dtype(input.dtype)
-        arrays["final_state"] = input.new_empty(problem.edge)
+        final = boundary_shape(problem.shape, axis), boundary_dtype(input.dtype)
+        arrays["final_state"] = input.new_empty(problem.boundary)
     described = describe(arrays, problem)
     plan = _Plan(planned(LINEAR.value, torch.get_num_threads(), described).prepared, final)
     if all(x is None or y is None or x.dtype == y.dtype for x, y in zip(values, aligned)):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..._torch.fused import eager, in_front, pulled, spread
+from ..._torch.fused import eager, in_front, spread, vjp_of
 from ..._torch.modes import (
     forward_ad,
     in_graph,
@@ -33,16 +33,16 @@ from ..._torch.modes import (
 from ..._torch.operators import (
     Arrays,
     Described,
+    boundary_dtype,
+    boundary_of,
     define,
     describe_scan,
-    edge_dtype,
-    edge_of,
     empty,
     run_below,
     run_native,
 )
 from ..._torch.types import Maybe, Tensors
-from ..spec import Call, is_edge
+from ..spec import Call, is_boundary
 from .spec import LINEAR
 
 __all__ = [
@@ -78,8 +78,8 @@ class Problem(NamedTuple):
     logarithms: int = 0  #: bits of the operands that hold logarithms
 
     @property
-    def edge(self) -> tuple[int, ...]:
-        return edge_of(self.shape, self.axis)
+    def boundary(self) -> tuple[int, ...]:
+        return boundary_of(self.shape, self.axis)
 
     @property
     def steps(self) -> int:
@@ -104,10 +104,10 @@ def _results(
     call: Call, arrays: Arrays, is_fake: bool, shape: Shape, axis: int, *options: Any
 ) -> Tensors:
     """Returns the results of a native call. The options of an adjoint end with their shapes."""
-    shapes = options[2:] if call is LINEAR.vjp else (shape, edge_of(shape, axis))
+    shapes = options[2:] if call is LINEAR.vjp else (shape, boundary_of(shape, axis))
     gate: Any = arrays["gate"]
     results = [
-        None if of is None else empty(gate, of, edge=is_edge(name))
+        None if of is None else empty(gate, of, boundary=is_boundary(name))
         for name, of in zip(call.writes, shapes)
     ]
     if not is_fake:
@@ -189,7 +189,7 @@ class Tangent(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
         of = lambda *x: composed_tangent(Scanned(*x[:4]), x[4:], ctx.problem)
-        return *pulled(of, ctx.saved_tensors, ctx.needs_input_grad, grads), None
+        return *vjp_of(of, ctx.saved_tensors, ctx.needs_input_grad, grads), None
 
     @staticmethod
     def vmap(info: Any, dims: Any, *args: Any) -> Any:
@@ -225,7 +225,7 @@ class Adjoint(Function):
                 shape, dtype = like
                 tensors[i] = tensors[0].new_zeros((), dtype=dtype).expand(shape)
         of = lambda *x: _composed_adjoint(Scanned(*x[:4]), x[4:], ctx.problem, ctx.shapes)
-        return *pulled(of, tensors, ctx.needs_input_grad, grads), None, None
+        return *vjp_of(of, tensors, ctx.needs_input_grad, grads), None, None
 
     @staticmethod
     def vmap(info: Any, dims: Any, *args: Any) -> Any:
@@ -269,12 +269,12 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
 
 def composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent as a scan. States times the tangent of the gate are added to its input."""
-    gate, dtype = of.gate, edge_dtype(of.gate.dtype)
+    gate, dtype = of.gate, boundary_dtype(of.gate.dtype)
     gate_t, input_t, initial_t = tangents
     input = gate.new_zeros((), dtype=dtype) if input_t is None else input_t.to(dtype)
     if gate_t is not None:
         before = _before(of.state, of.initial, problem, gate)
-        input = input + _linked(gate_t.to(dtype) * before, of.resets, problem)
+        input = input + _masked_by_resets(gate_t.to(dtype) * before, of.resets, problem)
     input = input.expand(problem.shape)
     gate = gate.to(dtype)
     tangent, final = scan(gate, input, initial_t, of.resets, problem.axis, problem.reverse)
@@ -286,26 +286,28 @@ def _composed_adjoint(
 ) -> tuple[Tensor, ...]:
     """The adjoint as a scan against time. Its gate at a step is that of the next step."""
     (shape, axis, reverse, _), (state_grad, final_grad) = problem, cotangents
-    stored, dtype = of.gate.dtype, edge_dtype(of.gate.dtype)
+    stored, dtype = of.gate.dtype, boundary_dtype(of.gate.dtype)
     zero = of.gate.new_zeros((), dtype=dtype)
     steps = [problem.steps if i == axis else -1 for i in range(len(shape))]
     gate = of.gate.to(dtype).conj().expand(steps)
     input = (zero if state_grad is None else state_grad.to(dtype)).expand(shape)
-    first = zero.expand(problem.edge) if final_grad is None else final_grad.expand(problem.edge)
+    first = (
+        zero.expand(problem.boundary) if final_grad is None else final_grad.expand(problem.boundary)
+    )
     if final_grad is not None:
         input = input + _shifted(zero.expand(shape), first, problem, back=not reverse)
-    against = _shifted(gate, zero.expand(edge_of(gate.shape, axis)), problem, back=not reverse)
+    against = _shifted(gate, zero.expand(boundary_of(gate.shape, axis)), problem, back=not reverse)
     grad, _ = scan(against, input, None, of.resets, axis, not reverse)
     found = []
     if shapes[0] is not None:
         before = _before(of.state, of.initial, problem, of.gate)
-        of_gate = _linked(grad * before.conj(), of.resets, problem)
+        of_gate = _masked_by_resets(grad * before.conj(), of.resets, problem)
         found.append(summed(of_gate, shapes[0]).to(stored))
     if shapes[1] is not None:
         found.append(summed(grad, shapes[1]).to(stored))
     if shapes[2] is not None:
         if problem.steps > 0:
-            of_states = _linked(gate * grad, of.resets, problem)
+            of_states = _masked_by_resets(gate * grad, of.resets, problem)
             # A view would hold the memory of all steps.
             first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1).clone()
         found.append(summed(first, shapes[2]))
@@ -314,10 +316,10 @@ def _composed_adjoint(
 
 def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
     """Returns the state before every step, in the type that a gate is computed in; None is 0."""
-    dtype = edge_dtype(like.dtype)
+    dtype = boundary_dtype(like.dtype)
     zero = like.new_zeros((), dtype=dtype)
     states = (zero if state is None else state.to(dtype)).expand(problem.shape)
-    first = (zero if initial is None else initial).expand(problem.edge)
+    first = (zero if initial is None else initial).expand(problem.boundary)
     return _shifted(states, first, problem, back=problem.reverse)
 
 
@@ -330,7 +332,7 @@ def _shifted(x: Tensor, first: Tensor, problem: Problem, *, back: bool) -> Tenso
     return torch.cat([first, x.narrow(problem.axis, 0, problem.steps - 1)], problem.axis)
 
 
-def _linked(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
+def _masked_by_resets(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     """Returns x, with 0 at steps that a reset separates from the one before them in the scan."""
     x = x.expand(problem.shape)
     if resets is None or problem.steps == 0:
@@ -378,16 +380,16 @@ def scan_kernel(
     if is_eager():
         state, final = _EagerScan.apply(gate, input, initial, resets, problem)
         return state, final
-    moved: Any = ()
+    primal_tangents: Any = ()
     if _forward_mode_innermost():
         duals = [
             (None, None) if x is None else forward_ad.unpack_dual(x) for x in (gate, input, initial)
         ]
-        (gate, input, initial), moved = zip(*duals)
+        (gate, input, initial), primal_tangents = zip(*duals)
     state, final = Scan.apply(gate, input, initial, resets, problem)
-    if all(tangent is None for tangent in moved):
+    if all(tangent is None for tangent in primal_tangents):
         return state, final
-    tangents = tangent_of(Scanned(gate, initial, resets, state), moved, problem)
+    tangents = tangent_of(Scanned(gate, initial, resets, state), primal_tangents, problem)
     state, final = (forward_ad.make_dual(x, t) for x, t in zip((state, final), tangents))
     return state, final
 

@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..._arguments import refuse
 from ..._torch.modes import is_eager, uncompiled
-from ..._torch.operators import edge_dtype, edge_of
+from ..._torch.operators import boundary_dtype, boundary_of
 from ..._torch.types import Maybe
 from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, summed, tangent_of
 
@@ -108,7 +108,7 @@ class _Parts(NamedTuple):
             return [x] * len(self.lengths)
         return torch.split(x, self.lengths, axis)
 
-    def edges_of(self, x: Maybe, axis: int) -> Sequence[Any]:
+    def boundaries_of(self, x: Maybe, axis: int) -> Sequence[Any]:
         """Returns the states of a tensor that has one for each of this process's pieces."""
         return [None] * len(self.lengths) if x is None else torch.split(x, 1, axis)
 
@@ -284,7 +284,7 @@ def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequenc
     if not problem.reverse:
         return [resets] if only else parts.pieces_of(resets, axis)
     own = torch.split(resets.narrow(axis, 0, steps), parts.lengths, axis)
-    none = resets.new_zeros(edge_of(resets.shape, axis))
+    none = resets.new_zeros(boundary_of(resets.shape, axis))
     firsts = [torch.cat([x, none], axis).narrow(axis, 0, 1).to(torch.uint8) for x in own]
     (of_all,) = _message(parts, axis, firsts)
     if only:
@@ -387,10 +387,10 @@ class _SplitScan(Function):
 
         entering: list[Maybe] = [None] * len(problems)
         if initial is not None and parts.first is not None:
-            entering[parts.first] = initial.expand(problem.edge).clone()
+            entering[parts.first] = initial.expand(problem.boundary).clone()
         own_ends = [end for _, end in scan_pieces()]
         products, resets, ends = _maps_and_ends(gates, reset_mask, own_ends, problems, parts)
-        dtype = edge_dtype(gate.dtype)
+        dtype = boundary_dtype(gate.dtype)
         for i, x in enumerate(_states_before(parts, axis, products, resets, ends)):
             if entering[i] is None:
                 entering[i] = x.to(dtype)
@@ -411,20 +411,20 @@ class _SplitScan(Function):
         problem, parts = ctx.problem, ctx.parts
         parts = parts._replace(backwards=not parts.backwards)  # in the order of the adjoint
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
-        dtype = edge_dtype(gate.dtype)
+        dtype = boundary_dtype(gate.dtype)
         gates = parts.pieces_of(gate, axis)
-        states, befores = parts.pieces_of(state, axis), parts.edges_of(before, axis)
+        states, befores = parts.pieces_of(state, axis), parts.boundaries_of(before, axis)
         state_grads = parts.pieces_of(state_grad, axis)
-        final_grads = parts.edges_of(final_grad, axis)
-        before_grads = parts.edges_of(before_grad, axis)
+        final_grads = parts.boundaries_of(final_grad, axis)
+        before_grads = parts.boundaries_of(before_grad, axis)
         own_begins = []
         for i, (g, m, s, last, more, p) in enumerate(
             zip(gates, reset_mask, state_grads, final_grads, before_grads, problems)
         ):
             last = last if i == parts.first else None
             of = Scanned(g, None, m, None)
-            begin = adjoint(of, (s, last), p, (None, None, p.edge))[2]
-            begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
+            begin = adjoint(of, (s, last), p, (None, None, p.boundary))[2]
+            begin = gate.new_zeros(p.boundary, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
             products, resets, begins = _maps_and_ends(
@@ -441,7 +441,7 @@ class _SplitScan(Function):
             after = after.to(dtype)
             if last is not None:  # of the last piece; nobody sees that of others
                 after = after + last
-            wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
+            wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.boundary))]
             out.append(adjoint(Scanned(g, b, m, s), (s_grad, after), p, wanted))
         of_gate, of_input, of_initial = zip(*out)
         return (
@@ -494,10 +494,10 @@ def scan_parts(
                 refuse(_CALL, "input", expected, steps)
             if resets is not None and resets.shape[axis] > steps:
                 refuse(_CALL, "resets", expected, resets.shape[axis])
-        lanes = [None if x is None else edge_of(x.shape, axis) for x in (gate, input, resets)]
-        moved = [x is not None and x.requires_grad for x in (gate, input, initial)]
+        lanes = [None if x is None else boundary_of(x.shape, axis) for x in (gate, input, resets)]
+        needs_grad = [x is not None and x.requires_grad for x in (gate, input, initial)]
         options = reverse, return_final, torch.is_grad_enabled()
-        alike = (lanes, axis, input.dtype, moved, options, ranges)
+        alike = (lanes, axis, input.dtype, needs_grad, options, ranges)
     except Exception as error:
         failed = error
     every = agree(group, failed, device, steps, *alike)

@@ -103,11 +103,11 @@ def selective_scan(
         (*lead, steps, states), (*lead, steps, 2 * states), constant=bool(lead),
         delta=delta, B=B, C=C, D=D, z=z, delta_bias=delta_bias,
     )  # fmt: skip
-    edge = (*lead, channels, states)
+    boundary = (*lead, channels, states)
     if initial_state is not None:
         first = given.typed("initial_state", initial_state, may_be_complex=True)
-        first = aligned(call, "initial_state", first, edge, given.a.dtype)
-        arrays["initial_state"] = jnp.broadcast_to(first, edge)
+        first = aligned(call, "initial_state", first, boundary, given.a.dtype)
+        arrays["initial_state"] = jnp.broadcast_to(first, boundary)
     if resets is not None:
         reset_mask = reset_mask_of(call, resets, shape, len(shape) - 2)
         if any(n != 1 for n in reset_mask.shape[:-2]):

@@ -62,7 +62,9 @@ class _SelectiveScan(Fused):
             if name in arrays:
                 given[name] = jnp.expand_dims(arrays[name], axis)
         scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
-        scanned = LINEAR_SCAN.value(scan, given, {"state": scan.shape, "final_state": scan.edge})
+        scanned = LINEAR_SCAN.value(
+            scan, given, {"state": scan.shape, "final_state": scan.boundary}
+        )
         y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a), -1)
         if jnp.iscomplexobj(y):
             y = 2 * y.real

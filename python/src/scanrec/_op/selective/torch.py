@@ -127,11 +127,11 @@ def selective_scan(
             bounds = _bounds(call, cu_seqlens, steps)
         else:
             resets = _resets(call, cu_seqlens, steps)
-    edge = (sequences, channels, states)
+    boundary = (sequences, channels, states)
     if initial_state is not None:
         checked.typed("initial_state", initial_state, may_be_complex=True)
-        arguments.check_shape(call, "initial_state", initial_state.shape, edge)
-        initial_state = initial_state.to(A.dtype).expand(edge)
+        arguments.check_shape(call, "initial_state", initial_state.shape, boundary)
+        initial_state = initial_state.to(A.dtype).expand(boundary)
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     resets = reset_mask_of(call, resets, u.shape, 2, u.device)

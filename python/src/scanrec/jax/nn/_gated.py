@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import boundary_dtype as computed
 from ..._jax.arrays import of_rank
 from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
 from ..._op.gated.jax import qrnn_pool

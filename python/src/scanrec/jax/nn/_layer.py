@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
-from ..._jax.arrays import array_of, edge_dtype, of_rank, reset_mask_of
+from ..._jax.arrays import array_of, boundary_dtype, of_rank, reset_mask_of
 from ..._jax.sharding import placed_as
 from ..._jax.types import ArrayLike
 from ..._layers import Spec
@@ -74,8 +74,8 @@ class Time(NamedTuple):
             widths = [(0, 0)] * (self.resets.ndim - 1) + [(0, 1)]
             found = jnp.pad(self.resets, widths)[..., 1 : steps + 1]
         if fresh:
-            edge = jnp.arange(steps) == (steps - 1 if self.reverse else 0)
-            found = edge if found is None else found | of_rank(edge, found.ndim)
+            boundary = jnp.arange(steps) == (steps - 1 if self.reverse else 0)
+            found = boundary if found is None else found | of_rank(boundary, found.ndim)
         return found
 
     def window(
@@ -106,8 +106,8 @@ class Time(NamedTuple):
             whole = jnp.concatenate([x, past] if reverse else [past, x], -2)
         begins = [k if reverse else more - k for k in range(count)]
         seen = [whole[..., k : k + steps, :] for k in begins]
-        edge = slice(None, more) if reverse else slice(steps, None)
-        left = whole[..., edge, :]
+        boundary = slice(None, more) if reverse else slice(steps, None)
+        left = whole[..., boundary, :]
         if reset_mask is None:
             return seen, left
         reset_mask = reset_mask if reverse else reset_mask[..., :steps]
@@ -120,7 +120,7 @@ class Time(NamedTuple):
         for i, k in enumerate(begins[1:], 1):
             seen[i] = jnp.where(sequence[..., k : k + steps, :] == now, seen[i], 0)
         last = sequence[..., :1, :] if reverse else sequence[..., -1:, :]
-        return seen, jnp.where(sequence[..., edge, :] == last, left, 0)
+        return seen, jnp.where(sequence[..., boundary, :] == last, left, 0)
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ class Layer(Spec, Generic[State]):
     # ---- arguments and states --------------------------------------------------------------------
 
     def _state_dtype(self, dtype: Any) -> Any:
-        dtype = edge_dtype(dtype)
+        dtype = boundary_dtype(dtype)
         return np.result_type(dtype, np.complex64) if self._complex_state else dtype
 
     def _checked(
@@ -383,11 +383,11 @@ def _draw(key: Key, parameter: spec.Parameter, dtype: Any) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(initial, dtype), shape)
     assert key is not None
     if isinstance(initial, spec.Uniform):
-        x = jax.random.uniform(key, shape, edge_dtype(dtype), initial.least, initial.most)
+        x = jax.random.uniform(key, shape, boundary_dtype(dtype), initial.least, initial.most)
         x = x if initial.function is None else initial.function(jnp, x)
     else:
         drawn = shape if initial.product is None else initial.product.shape
-        x = math.sqrt(initial.variance) * jax.random.normal(key, drawn, edge_dtype(dtype))
+        x = math.sqrt(initial.variance) * jax.random.normal(key, drawn, boundary_dtype(dtype))
         if initial.product is not None:
             basis = jnp.asarray(initial.product.basis, x.dtype)
             exact = jax.lax.Precision.HIGHEST

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import boundary_dtype as computed
 from ..._jax.arrays import of_rank
 from ..._layers import MambaSpec
 from ..._op.selective.jax import selective_scan

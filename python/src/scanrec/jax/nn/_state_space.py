@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import boundary_dtype as computed
 from ..._jax.arrays import of_rank
 from ..._layers import LRUSpec, S5Spec
 from ..._op.state_space.jax import lru, s5

@@ -108,11 +108,13 @@ def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:
     return longer.narrow(axis, 1 if reverse else 0, steps)
 
 
-def _with_edge(pre: Tensor, edge: Tensor, first: Tensor | None, axis: int, reverse: bool) -> Tensor:
+def _with_edge(
+    pre: Tensor, boundary: Tensor, first: Tensor | None, axis: int, reverse: bool
+) -> Tensor:
     """Add the product of the step before the first to the pre-activations of the first step."""
     at = pre.shape[axis] - 1 if reverse else 0
-    edge = edge if first is None else edge.masked_fill(first.select(axis, at), 0)
-    return torch.select_scatter(pre, pre.select(axis, at) + edge, axis, at)
+    boundary = boundary if first is None else boundary.masked_fill(first.select(axis, at), 0)
+    return torch.select_scatter(pre, pre.select(axis, at) + boundary, axis, at)
 
 
 class MinGRU(MinGRUSpec, Recurrent[Tensor]):

@@ -49,18 +49,18 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
         super().__init__(locals())
 
     def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
-        axis, reverse, steps, edge = time.axis, time.reverse, x.shape[time.axis], self.conv - 1
+        axis, reverse, steps, boundary = time.axis, time.reverse, x.shape[time.axis], self.conv - 1
         wide_x = functional.linear(x, weights["weight_in"])
         wide_x = wide_x.permute(1, 2, 0) if axis == 0 else wide_x.mT
         u, z = wide_x.chunk(2, 1)
         past = state[1].to(u.dtype)
         whole = torch.cat([u, past] if reverse else [past, u], 2)
-        left = whole.narrow(2, 0 if reverse else steps, edge)
+        left = whole.narrow(2, 0 if reverse else steps, boundary)
         time = time.batch_first
         first = time.firsts(steps)
         if first is not None:
             first = first.unsqueeze(1)
-            left = _left_of(left, first, reverse) if edge else left
+            left = _left_of(left, first, reverse) if boundary else left
         taps, bias = weights["weight_conv"], weights.get("bias_conv")
         v = functional.silu(_convolved(whole, taps, bias, first, reverse))
         sizes = [self._rank, self.state_size, self.state_size]
