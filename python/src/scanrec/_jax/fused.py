@@ -201,8 +201,10 @@ def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:
 def jvp_of(
     function: Callable[[Arrays], Out], arrays: Arrays, nonzero_tangents: Arrays
 ) -> tuple[Out, Out]:
-    """jax.jvp of a function of arrays by name, in those that have tangents in ``nonzero_tangents``. Tangents
-    and their arrays broadcast."""
+    """Apply jax.jvp to a function of named arrays, in those with nonzero tangents.
+
+    Tangents and their arrays broadcast.
+    """
     both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in nonzero_tangents.items()}
     at, along = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
     value, tangent = jax.jvp(lambda at: function({**arrays, **at}), (at,), (along,))
