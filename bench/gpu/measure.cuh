@@ -23,7 +23,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "baseline.cuh"
+#include "copy_baseline.cuh"
 #include "device.cuh"
 
 namespace bench {

@@ -68,13 +68,13 @@ def understood(node):
         )
 
 
-def hidden(node, resets):
+def hidden(node, elided):
     """Appends (from, to, replacement) for bodies of functions and private members."""
     if node.type == "function_definition":
         body = node.child_by_field_name("body")
         if body is not None:
             lists = [c for c in node.children if c.type == "field_initializer_list"]
-            resets.append(((lists or [body])[0].start_byte, body.end_byte, ";"))
+            elided.append(((lists or [body])[0].start_byte, body.end_byte, ";"))
         return
     shown = not (node.type == "field_declaration_list" and node.parent.type == "class_specifier")
     begin = node.start_byte + 1
@@ -82,12 +82,12 @@ def hidden(node, resets):
         understood(child)
         if child.type == "access_specifier":
             if not shown:
-                resets.append((begin, child.start_byte, "\n "))
+                elided.append((begin, child.start_byte, "\n "))
             shown, begin = child.text == b"public", child.start_byte
         elif shown:
-            hidden(child, resets)
+            hidden(child, elided)
     if not shown:
-        resets.append((begin, node.end_byte - 1, "\n"))
+        elided.append((begin, node.end_byte - 1, "\n"))
 
 
 def tidy(text):
@@ -144,10 +144,10 @@ class Header:
         overload = known and known[-1].name == prefix + name and not comment
         if not comment and not overload:
             return
-        source, resets, text = self.text.encode(), [], ""
+        source, elided, text = self.text.encode(), [], ""
         done = source.rfind(b"\n", 0, node.start_byte) + 1  # a macro may stand before it
-        hidden(node, resets)
-        for first, to, instead in resets:
+        hidden(node, elided)
+        for first, to, instead in elided:
             text, done = text + source[done:first].decode().rstrip() + instead, to
         text = tidy(text + source[done : node.end_byte].decode()).removesuffix(";") + ";"
         if overload:

@@ -297,7 +297,7 @@ MUTATIONS = (
     cpu(
         "scratch",
         "if (bytes > 0 && pointer %",
-        "if (bytes < 0 && position %",
+        "if (bytes < 0 && pointer %",
         "works in a workspace that is not aligned",
         test="workspace_test",
     ),
