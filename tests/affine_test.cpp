@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Affine and segmented maps: composition, application and identity.
+// Tests of affine and segmented maps: composition, application and identity.
 #include <cstdint>
 #include <random>
 
@@ -9,7 +9,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("affine and segmented maps compose associatively, exactly on integers", "[affine]") {
+TEST_CASE("affine and segmented maps compose associatively and exactly on integers", "[affine]") {
   using map = affine<std::uint32_t>;
   using reset_map = segmented<map>;
   static_assert(composable<map> && acting_on<map, std::uint32_t>);

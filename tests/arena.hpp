@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many short-lived blocks of one piece of memory.
+// An allocator for many short-lived blocks from one piece of memory.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace tested {
 
-/// Hands out blocks one after the other, and from the beginning again once all are released.
-/// Blocks may be released in any order, and by any thread.
+/// Hands out consecutive blocks. Starts again at the beginning once all blocks are released. Blocks
+/// may be released in any order, and by any thread.
 class arena {
  public:
   static constexpr std::size_t alignment = 256;
 
-  /// Takes memory that is aligned to `alignment`. Nothing fits if the pointer is null.
+  /// `first` must be aligned to `alignment`. If it is null, no block fits.
   arena(std::byte* first, std::size_t bytes) : first_(first), bytes_(first ? bytes : 0) {}
 
-  /// A block of so many bytes, or null where they do not fit.
+  /// Returns a block of `bytes` bytes, or null if they do not fit.
   std::byte* allocate(std::size_t bytes) {
     const std::scoped_lock lock(one_at_a_time_);
     const std::size_t padded = (bytes + alignment - 1) / alignment * alignment;

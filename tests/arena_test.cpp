@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arena that device memory of tests comes from.
+// Tests of the arena from which tests allocate device memory.
 #include "arena.hpp"
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct aligned_memory {
   }
 };
 
-TEST_CASE("blocks of an arena are aligned and lie apart", "[arena]") {
+TEST_CASE("blocks of an arena are aligned and disjoint", "[arena]") {
   aligned_memory memory(4096);
   arena blocks(memory.first(), 4096);
   std::byte* const a = blocks.allocate(1);
@@ -34,7 +34,7 @@ TEST_CASE("blocks of an arena are aligned and lie apart", "[arena]") {
   CHECK(c == b + 512);
 }
 
-TEST_CASE("an arena refuses blocks that do not fit, and goes on", "[arena]") {
+TEST_CASE("an arena returns null for blocks that do not fit and stays usable", "[arena]") {
   aligned_memory memory(1024);
   arena blocks(memory.first(), 1024), none(nullptr, 1024);
   CHECK(blocks.allocate(1025) == nullptr);
@@ -44,7 +44,7 @@ TEST_CASE("an arena refuses blocks that do not fit, and goes on", "[arena]") {
   CHECK(none.allocate(1) == nullptr);
 }
 
-TEST_CASE("an arena begins again once all blocks have been released", "[arena]") {
+TEST_CASE("an arena starts again at its beginning once all blocks are released", "[arena]") {
   aligned_memory memory(1024);
   arena blocks(memory.first(), 1024);
   std::byte* const a = blocks.allocate(256);

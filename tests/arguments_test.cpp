@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Wrong arguments: each has its own message, and nothing is written before the check.
+// Tests of invalid arguments: each has its own message, and nothing is written before the check.
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -26,10 +26,10 @@ struct arrays {
   sequence_view<float> view(std::vector<float>& v) const { return {v.data(), shape}; }
 };
 
-/// Runs f, which must throw for `argument` with `text` in its message and leave no trace in `kept`.
+/// Runs f, which must throw for `argument` with `text` in its message and leave `kept` unchanged.
 template <class F>
 void refuses(const std::vector<float>& kept, const char* argument, const char* text, F f) {
-  // What f writes to is `kept` by another name.
+  // f writes to `kept` through another name.
   const auto before = kept;  // NOLINT(performance-unnecessary-copy-initialization)
   try {
     f();
@@ -46,7 +46,7 @@ void refuses(const std::vector<float>& kept, const char* argument, const char* t
 
 }  // namespace
 
-TEST_CASE("shapes", "[arguments]") {
+TEST_CASE("wrong shapes are rejected", "[arguments]") {
   arrays v;
   const extents wrong{.batch = 2, .time = 9, .channel = 4};
   refuses(v.x, "input", "got (batch 2, time 9, channel 4)",
@@ -57,7 +57,7 @@ TEST_CASE("shapes", "[arguments]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.initial_state = state_view(v.x0.data(), extents{.batch = 3, .channel = 4})});
   });
-  // A gate per channel that nobody repeated over time.
+  // A gate per channel that was not broadcast over time.
   refuses(v.x, "input", "as 'gate' has (broadcast_to() repeats an extent of 1)", [&] {
     const extents per_channel{.batch = 2, .channel = 4};
     linear_scan(sequence_view(v.a.data(), per_channel), v.view(v.u), v.view(v.x));
@@ -82,14 +82,14 @@ TEST_CASE("shapes", "[arguments]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.resets = sequence_view(reset_mask, extents{2, 10, 4})});
   });
-  // What is after the last step is read, too.
+  // The reset after the last step is read, too.
   std::vector<float> room(n + 2);
   refuses(room, "state", "memory apart from 'resets'", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(room.data() + 2, shape),
                 {.resets = sequence_view(reinterpret_cast<const bool*>(room.data()),
                                          extents{2, 9, 1}, strides{0, 1, 0})});
   });
-  // One channel, and all of them, are both welcome, and so is one step more.
+  // A reset mask may have one channel or all channels, and one more step.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
               {.resets = sequence_view(reset_mask, extents{2, 8, 1})});
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
@@ -98,7 +98,7 @@ TEST_CASE("shapes", "[arguments]") {
               {.resets = sequence_view(reset_mask, extents{2, 9, 1})});
 }
 
-TEST_CASE("absent arrays and null pointers", "[arguments]") {
+TEST_CASE("missing arrays and null pointers are rejected", "[arguments]") {
   arrays v;
   float* nothing = nullptr;
   refuses(v.x, "gate", "a null pointer",
@@ -114,7 +114,7 @@ TEST_CASE("absent arrays and null pointers", "[arguments]") {
           [&] { linear_scan_jvp(v.view(v.a), none, none, v.view(v.u), none); });
 }
 
-TEST_CASE("strides and alignment", "[arguments]") {
+TEST_CASE("invalid strides and misaligned pointers are rejected", "[arguments]") {
   arrays v;
   refuses(v.x, "state", "a zero stride", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, strides{0, 4, 1}));
@@ -136,7 +136,8 @@ TEST_CASE("strides and alignment", "[arguments]") {
   });
 }
 
-TEST_CASE("overlap", "[arguments][aliasing]") {
+TEST_CASE("overlapping arrays are rejected except for documented aliases",
+          "[arguments][aliasing]") {
   arrays v;
   std::vector<float> pack(3 * n + 8, 0.5f);
   const auto slice = [&](int k) {
@@ -172,31 +173,31 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.final_state = state_view(v.x.data(), shape)});
   });
-  // A sum cannot take the place of the cotangent it is the sum of.
+  // A sum must not overwrite the cotangent that it sums.
   refuses(v.g, "input_grad", "state_grad", [&] {
     const sequence_view<float> sum(v.g.data(), shape, strides{0, 0, 1});
     linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.input_grad = sum});
   });
-  // Nor if that broadcasts alike.
+  // The same holds if the cotangent has the same zero strides.
   refuses(v.g, "input_grad", "state_grad", [&] {
     const sequence_view<float> sum(v.g.data(), shape, strides{0, 0, 1});
     linear_scan_vjp(v.view(v.a), none, sum, {.input_grad = sum});
   });
-  // Interleaved slices of one buffer are apart, in every combination.
+  // Interleaved slices of one buffer do not overlap.
   linear_scan(slice(0), slice(1), slice(2));
   linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g),
                   {.gate_grad = slice(0), .input_grad = slice(2)});
-  // In place, as documented.
+  // The documented aliasing of input and state works.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.u));
 }
 
-TEST_CASE("spans are checked", "[arguments][views]") {
+TEST_CASE("spans that are too short for their view are rejected", "[arguments][views]") {
   std::vector<float> v(31);
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}), argument_error);
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, strides{0, -4, 1}),
                   argument_error);
   CHECK_THROWS_AS(state_view(std::span<float>(v), extents{8, 100, 4}), argument_error);
-  // Strides in bytes instead of elements: the message names the strides.
+  // For strides in bytes instead of elements, the message names the strides.
   refuses(v, "data", "strides, counted in elements, (batch 0, time 16, channel 4)", [&] {
     (void)sequence_view(std::span<float>(v), extents{1, 7, 4}, strides{0, 16, 4});
   });
@@ -204,14 +205,14 @@ TEST_CASE("spans are checked", "[arguments][views]") {
   CHECK(state_view(std::span<float>(v), extents{7, 100, 4}).data == v.data());
 }
 
-TEST_CASE("spans of more elements than there are numbers for", "[arguments][views]") {
+TEST_CASE("views whose number of elements overflows are rejected", "[arguments][views]") {
   constexpr std::int64_t big = std::int64_t{1} << 31,
                          most = std::numeric_limits<std::int64_t>::max();
   using view = sequence_view<float>;
   std::vector<float> one(1, 7.0f);
   const std::span<float> some(one), nothing;
   for (const std::span<float> elements : {some, nothing}) {
-    // 2^64 elements, of which a product that wraps would leave none.
+    // 2^64 elements: a product that wraps would give 0.
     refuses(one, "shape", "batch 2147483648", [&] { (void)view(elements, extents{big, big, 4}); });
     refuses(one, "shape", "2^63", [&] {
       const extents shape{big, big, 4};
@@ -227,7 +228,7 @@ TEST_CASE("spans of more elements than there are numbers for", "[arguments][view
       (void)view(elements, extents{big, big, 1});
     });
   }
-  // None is needed where an axis is empty, and one of a broadcast, however long the others are.
+  // An empty axis needs no element and a full broadcast needs one, however long the other axes are.
   CHECK(view(nothing, extents{big, big, 0}).shape.batch == big);
   CHECK(view(nothing, extents{0, big, big, 4}).shape.group == 4);
   CHECK(view(some, extents{most, most, most, most}, strides{0, 0, 0, 0}).data == one.data());
@@ -236,7 +237,8 @@ TEST_CASE("spans of more elements than there are numbers for", "[arguments][view
   static_assert(channels_last({big, big, 4, 1}).batch == 4 * big);
 }
 
-TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
+TEST_CASE("overflowing byte counts are rejected, and strides of empty arrays are ignored",
+          "[arguments]") {
   constexpr std::int64_t big = std::int64_t{1} << 31,
                          most = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
@@ -251,7 +253,7 @@ TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
        {extents{big, big, 4}, extents{big, big, 0}, extents{0, big, big}, extents{0, 1, most, 4},
         extents{most, most, most, 0}, extents{1, 1, std::int64_t{1} << 50}})
     refuses(one, "gate", "fewer than 2^52 bytes", [&] { scan(shape, nowhere); });
-  // Of an array without a place strides say nothing.
+  // The strides of an array without elements have no effect.
   for (const std::int64_t odd : {most, least, least + 1, big * big})
     for (const extents& shape : {extents{0, 5, 4}, extents{3, 0, 4}, extents{3, 5, 0, 2}}) {
       scan(shape, {odd, odd, odd, odd});
@@ -264,7 +266,8 @@ TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
                   view(other.data(), shape, {odd, odd, odd, odd}), {.order = direction::reverse});
     }
   CHECK(other[0] == 0);
-  // Of one that is read for a sum over nothing they do: gradients may not overlap it.
+  // The strides matter for an array that is read for a sum over an empty axis: gradients must not
+  // overlap it.
   refuses(one, "gate", "address space", [&] {
     const extents empty{.batch = 0, .time = 5, .channel = 4};
     const view gate(one.data(), empty, {0, most, 1});
@@ -273,7 +276,7 @@ TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
   });
 }
 
-TEST_CASE("storage types mix where they share a compute type", "[arguments][views]") {
+TEST_CASE("storage types with one compute type can be mixed in a call", "[arguments][views]") {
   std::vector<float> a(n, 0.5f), x(n);
   std::vector<bfloat16> u(n, bfloat16(1.0f)), da(n);
   std::vector<float16> h(n), g(n, float16(1.0f));
@@ -292,7 +295,7 @@ TEST_CASE("storage types mix where they share a compute type", "[arguments][view
   CHECK(static_cast<float>(da[8]) == static_cast<float>(bfloat16(ga[8])));
 }
 
-TEST_CASE("sums over nothing are written, and so checked", "[arguments]") {
+TEST_CASE("gradients that are sums over an empty axis are written and checked", "[arguments]") {
   const extents empty{.batch = 0, .time = 5, .channel = 4};
   const strides once{.batch = 0, .time = 0, .channel = 1};
   std::vector<float> gate(4, 0.5f), sum(4, 7.0f), one(1);
@@ -311,7 +314,7 @@ TEST_CASE("sums over nothing are written, and so checked", "[arguments]") {
           [&] { (void)sequence_view(std::span(one), empty, once); });
 }
 
-TEST_CASE("a tile may be longer than time", "[arguments]") {
+TEST_CASE("a tile may be longer than the sequence", "[arguments]") {
   for (const std::int64_t steps : {std::int64_t{5000}, std::numeric_limits<std::int64_t>::max()}) {
     const extents line{.time = 5000};
     std::vector<float> a(5000, 0.5f), u(5000, 1), x(5000), y(5000);
@@ -319,11 +322,11 @@ TEST_CASE("a tile may be longer than time", "[arguments]") {
     linear_scan(sequential{}, view(a.data(), line), view(u.data(), line), view(x.data(), line));
     linear_scan(tiled{.tile_steps = steps}, view(a.data(), line), view(u.data(), line),
                 view(y.data(), line));
-    CHECK(y[4999] == x[4999]);  // 2, to which every order of adding rounds
+    CHECK(y[4999] == x[4999]);  // rounds to 2 in every order of addition
   }
 }
 
-TEST_CASE("an absent view is none, at run time", "[arguments]") {
+TEST_CASE("an absent view has the effect of none", "[arguments]") {
   const extents shape{.batch = 2, .time = 40, .channel = 20};
   const std::size_t n = shape.batch * shape.time * shape.channel;
   std::vector<float> a(n), u(n), x(n), with_none(n), with_absent(n);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions and their adjoint: within proven bounds of long doubles for random shapes,
-// strides and types, without an access outside of an array; the same bits for any number of threads
-// and for streams in pieces; resets, NaN confinement, gradients, and refused arguments.
+// Tests of causal convolutions and their adjoint. Results for random shapes, strides and types are
+// within proven bounds of results in long double, and no access leaves an array. Bits do not depend
+// on the number of threads or on the pieces of a stream. Also covers resets, NaN, gradients and
+// invalid arguments.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -39,7 +40,7 @@ strides strides_of(layout of, const extents& e, generator& bits) {
   return {.batch = e.time * e.channel, .time = 1, .channel = e.time};
 }
 
-/// A problem with all arrays of both calls. V: compute type. S: stored type.
+/// A problem with all arrays of both calls. V is the compute type, S the stored type.
 template <class V, class S>
 struct example {
   extents shape;
@@ -113,7 +114,7 @@ struct example {
   [[nodiscard]] bool reset_at(std::int64_t b, std::int64_t t) const {
     return has_resets && reset_mask[static_cast<std::size_t>(b * shape.time + t)];
   }
-  /// Whether step t sees step s <= t, which may be before the first.
+  /// Whether no reset separates step t from step s <= t. Negative s are steps of the initial state.
   [[nodiscard]] bool sees(std::int64_t b, std::int64_t t, std::int64_t s) const {
     for (std::int64_t i = std::max<std::int64_t>(s + 1, 0); i <= t; ++i)
       if (reset_at(b, i)) return false;
@@ -140,11 +141,11 @@ struct example {
   [[nodiscard]] value output(std::int64_t b, std::int64_t t, std::int64_t c) const {
     const value z = sum(b, t, c);
     if (!silu) return z;
-    // The slope of SiLU is below 1.1; the sigmoid is within 5 ULP, of 2 u each.
+    // The slope of SiLU is below 1.1. The sigmoid is within 5 ULP, and a ULP is at most 2 u.
     const wide y = z.is * sigmoid(z.is);
     return {y, 1.1L * z.bound + 12 * u() * std::abs(y)};
   }
-  /// The gradient of a sum. The slope of SiLU changes by at most 0.5 per unit.
+  /// The cotangent of sum(). The second derivative of SiLU is at most 0.5.
   [[nodiscard]] value sum_grad(std::int64_t b, std::int64_t t, std::int64_t c) const {
     const wide g = widened(out_grad.view().at(b, t, c));
     if (!silu) return {g, 0};
@@ -171,7 +172,7 @@ struct example {
     return {v.is, v.bound + (static_cast<wide>(width) + 1) * u() * size};
   }
   static void check_value(S got, const value& want) {
-    // Half the distance of subnormal numbers, or what a flushed one is off by.
+    // Half the spacing of subnormal numbers, or the error of flushing one to zero.
     const wide least = std::is_same_v<S, float16> ? 0x1p-25L : std::numeric_limits<V>::min();
     const wide stored = storage_roundoff<S>() * (std::abs(want.is) + want.bound);
     CHECK(std::abs(widened(got) - want.is) <= 1.01L * want.bound + stored + least);
@@ -211,7 +212,7 @@ struct example {
       });
     }
     for (std::int64_t c = 0; c < shape.channel; ++c)
-      for (std::int64_t k = 0; k <= width; ++k) {  // the last is that of the bias
+      for (std::int64_t k = 0; k <= width; ++k) {  // k == width: the bias
         value v;
         wide size = 0;
         for (std::int64_t b = 0; b < shape.batch; ++b)
@@ -231,7 +232,7 @@ struct example {
     CHECK((x_grad.gaps_untouched() && initial_grad.gaps_untouched()));
     CHECK((weight_grad.gaps_untouched() && bias_grad.gaps_untouched()));
   }
-  /// The bytes of all results.
+  /// The bytes of all results of the forward call.
   [[nodiscard]] std::string results() const { return out.elements() + final_state.elements(); }
   [[nodiscard]] std::string gradients() const {
     return x_grad.elements() + weight_grad.elements() + bias_grad.elements() +
@@ -278,7 +279,7 @@ TEST_CASE("outputs and gradients are within the error bound, 16 bits", "[causal_
 TEST_CASE("causal convolutions have the same bits for any number of threads", "[causal_conv1d]") {
   generator bits{5};
   for (const auto of : {layout::channels_last, layout::time_contiguous}) {
-    // Several parts along each axis; in place, from rows in the cache, and with resets.
+    // Large enough for several parts along each axis.
     example<float, float> p({.batch = 2, .time = 700, .channel = 330}, 4, 3, of, bits);
     for (const bool resets : {false, true}) {
       p.silu = true, p.has_resets = resets;
@@ -296,7 +297,7 @@ TEST_CASE("causal convolutions have the same bits for any number of threads", "[
   }
 }
 
-TEST_CASE("every large shape keeps many threads busy", "[causal_conv1d]") {
+TEST_CASE("large causal convolutions keep up to 128 threads busy", "[causal_conv1d]") {
   generator bits{10};
   const auto exponent = [&](double most) {
     return most * static_cast<double>(bits() % 1024) / 1024;
@@ -327,7 +328,7 @@ TEST_CASE("every large shape keeps many threads busy", "[causal_conv1d]") {
       total += parts.back();
     }
     CHECK(total == static_cast<double>(p.batch * p.time * plan.packs));
-    // Threads claim parts in their order.
+    // Threads claim parts in order.
     for (const auto& [threads, efficiency] :
          {std::pair{8, 0.9}, {32, 0.8}, {64, 0.7}, {128, 0.5}}) {
       std::vector<double> busy(static_cast<std::size_t>(threads));
@@ -347,7 +348,7 @@ TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv
     p.silu = p.has_resets = true;
     p.run(tiled{});
     const std::string whole = p.results();
-    // From here on the state of the stream is initial, which every piece updates in place.
+    // From here on, `initial` is the state of the stream. Every piece updates it in place.
     std::int64_t t = 0;
     for (const std::int64_t steps : {1, 1, 2, 40, 3, 1, 64, 38}) {
       const auto from = [&](auto view) {
@@ -368,8 +369,7 @@ TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv
   }
 }
 
-TEST_CASE("a final state in the initial state's place is written after that is read",
-          "[causal_conv1d]") {
+TEST_CASE("a final state may overwrite the initial state", "[causal_conv1d]") {
   generator bits{11};
   for (const auto of : {layout::channels_last, layout::time_contiguous})
     for (const std::int64_t width : {4, 19, 70, 200}) {
@@ -383,7 +383,7 @@ TEST_CASE("a final state in the initial state's place is written after that is r
     }
 }
 
-TEST_CASE("gradients that are not wanted may be absent", "[causal_conv1d]") {
+TEST_CASE("gradients have the same bits if others are absent", "[causal_conv1d]") {
   generator bits{12};
   example<float, float> p({.batch = 2, .time = 50, .channel = 32}, 4, 3, layout::channels_last,
                           bits);
@@ -408,7 +408,7 @@ TEST_CASE("a NaN stays in its sequence, its channel and the steps that see it", 
   for (const std::int64_t bad : {0, 9, 30}) {
     std::vector<float> x(static_cast<std::size_t>(B * T * C), 1), y = x, g = x, weight(C * 4, 1);
     const auto resets = std::make_unique<bool[]>(static_cast<std::size_t>(B * T));
-    resets[T + 31] = true;  // in sequence 1, which has the NaN
+    resets[T + 31] = true;  // in sequence 1, which contains the NaN
     const auto index = [&](auto b, auto t, auto c) {
       return static_cast<std::size_t>((b * T + t) * C + c);
     };
@@ -441,7 +441,7 @@ TEST_CASE("a NaN stays in its sequence, its channel and the steps that see it", 
   }
 }
 
-TEST_CASE("gradients of causal convolutions agree with central differences", "[causal_conv1d]") {
+TEST_CASE("gradients of causal convolutions equal central differences", "[causal_conv1d]") {
   generator bits{8};
   for (const std::int64_t width : {2, 4}) {
     example<double, double> p({.batch = 2, .time = 21, .channel = 5}, width, width,
@@ -492,7 +492,7 @@ TEST_CASE("update::accumulate adds to the gradients", "[causal_conv1d]") {
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2 * once[i]);
 }
 
-TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]") {
+TEST_CASE("causal convolutions reject invalid arguments by name", "[causal_conv1d]") {
   std::vector<float> x(60), y(60), w(20), state(15);
   const auto sequence = [](auto& of, std::int64_t time) {
     return sequence_view<float>(of.data(), {.batch = 1, .time = time, .channel = 5});
@@ -539,7 +539,7 @@ TEST_CASE("causal convolutions refuse wrong arguments by name", "[causal_conv1d]
           causal_conv1d_vjp(all, sequence(y, 12), {.initial_state = sequence(state, 3)},
                             {.final_grad = sequence(state, 3)});
         }) == "initial_grad");
-  // Memory of the caller.
+  // A caller-provided workspace.
   const auto needed = causal_conv1d_workspace_bytes(tiled{}, all, sequence(y, 12));
   std::vector<std::byte> memory(static_cast<std::size_t>(needed) + 64);
   void* pointer = memory.data();

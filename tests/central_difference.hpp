@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The slope of a loss by one of the numbers it is made of.
+// Central differences of a loss, and a check of gradients against them.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,8 @@
 
 #include "catch.hpp"
 
-/// (loss(x + h) - loss(x - h)) / 2h with x restored; right to about 1e-9 for losses of order 1.
+/// Returns (loss(x + h) - loss(x - h)) / 2h and restores x. The error is about 1e-9 for losses of
+/// order 1.
 template <class Loss>
 double central_difference(double& x, Loss loss) {
   constexpr double h = 1e-5;
@@ -21,8 +22,9 @@ double central_difference(double& x, Loss loss) {
   return (above - below) / (2 * h);
 }
 
-/// Compares the gradients of all parameters of a model, or a layer, with central differences: both
-/// have for_each(f), which calls f(span of numbers) for their arrays in the same order.
+/// Compares the gradients of all parameters of a model or a layer with central differences. Both
+/// `model` and `g` have for_each(f), which calls f(span of numbers) for their arrays in the same
+/// order.
 template <class Model, class Gradients, class Loss>
 void check_all_gradients(Model& model, Gradients& g, Loss loss) {
   std::vector<double> gradients;

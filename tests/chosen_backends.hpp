@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The environment variable SCANREC_TEST_BACKENDS: with the value cuda the batteries leave out the
-// backends for CPUs, all but the plain loop. On a GPU the others would take more than half of the
-// time.
+// The choice of tested backends by the environment variable SCANREC_TEST_BACKENDS. Its value `cuda`
+// leaves out all CPU backends except `sequential`, the loop that others are compared with. With a
+// GPU, the CPU backends would take more than half of the time.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace tested {
 
-/// Whether backends for CPUs other than the plain loop are left out. Throws on an unknown value.
+/// Whether CPU backends other than `sequential` are left out. Throws on an unknown value.
 inline bool cuda_backends_alone() {
   static const bool alone = [] {
     const char* const given = std::getenv("SCANREC_TEST_BACKENDS");
@@ -26,8 +26,9 @@ inline bool cuda_backends_alone() {
   return alone;
 }
 
-/// The backends of a list that the environment asks for: all, or the first, which is the plain
-/// loop, and those for GPUs. Throws if none for GPUs is among them though they are asked for.
+/// Returns all backends of a list, or the first (`sequential`) and the GPU backends if the
+/// environment asks for them. In the second case the list must contain a GPU backend; throws
+/// otherwise.
 template <class Backend>
 std::vector<Backend> chosen_backends(std::vector<Backend> all) {
   if (!cuda_backends_alone()) return all;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls with typical mistakes do not compile, and the first error says what was expected. Lines
-before it, or a note after it, show the call.
+"""Check that calls with typical mistakes do not compile, and that the first error names the
+expected argument. The compiler shows the call in lines before it or in a note after it.
 
 Use: compile_errors.py COMPILER INCLUDE_DIRECTORIES...
 """
@@ -105,7 +105,7 @@ EIGEN_CASES = [
     ("auto v = as_sequence(matrix * 2);", "as_sequence: argument 'matrix': .* got an expression"),
     (f"s5(system_, {U}, {X}, {X});", "expected a sequence_view.* element type of View"),
 ]  # fmt: skip
-# What is right compiles.
+# Correct calls, which must compile.
 GOOD = f"""
 void call() {{
   linear_scan({A}, {U}, {X}, {{.order = direction::reverse, .initial_state = {STATE}}});
@@ -131,8 +131,9 @@ def said_by(command, code):
 
 
 def prepared(command, folder, define=""):
-    """The command for what stands behind BEFORE, which is compiled once: both compilers find a
-    precompiled header beside it. None where it does not compile."""
+    """Precompile BEFORE as a header, which GCC and Clang find by its name.
+
+    Return the command that compiles code after it, or None if BEFORE does not compile."""
     header = os.path.join(folder, f"before{len(define)}.hpp")
     with open(header, "w") as file:
         file.write(define + BEFORE)
@@ -154,7 +155,7 @@ def main():
         eigen = prepared(command, folder, "#define WITH_EIGEN\n")
         code, lines = said_by(plain, GOOD)
         if code != 0:
-            sys.exit("what is right does not compile\n" + "\n".join(lines[:8]))
+            sys.exit("correct calls do not compile\n" + "\n".join(lines[:8]))
         runs = [(plain, *case) for case in CASES]
         if eigen is not None:
             runs += [(eigen, *case) for case in EIGEN_CASES]
@@ -167,8 +168,8 @@ def main():
                     failed += 1
                     print(f"{code}\nexpected as the first error: {words}\n" + "\n".join(said[:8]))
     if failed:
-        sys.exit(f"{failed} of {len(runs)} mistakes are not told well")
-    print(f"{len(runs)} mistakes are told by the first error")
+        sys.exit(f"{failed} of {len(runs)} mistakes do not give the expected first error")
+    print(f"{len(runs)} mistakes give the expected first error")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Makes the Conan package, in a cache of its own, and builds and runs its consumer, with what this system
-# has of CMake and libraries: nothing is downloaded.
+# Makes the Conan package in a separate cache, then builds and runs its consumer. It uses the CMake and
+# libraries of this system and downloads nothing.
 # Use: conan.sh BUILD_DIRECTORY COMPILER CMAKE_VERSION XSIMD_VERSION [EIGEN_VERSION]
 set -euo pipefail
 
 if ! command -v conan >/dev/null; then
-  echo "conan is not here: skipped"
+  echo "skipped: conan not found"
   exit 77
 fi
 repository=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ if ! conan create "$repository/packaging/conan" --no-remote --test-folder= \
   cat "$work/create.log"
   exit 1
 fi
-# The consumer apart, as its files are written into the folder that they are in.
+# Conan writes into the consumer's folder, so the test uses a copy.
 cp -r "$repository/packaging/conan/test_package" "$work/test_package"
 reference=$(conan list 'scanrec/*' --format=json | sed -n 's/.*"\(scanrec\/[0-9.]*\)".*/\1/p' | head -n 1)
 conan test "$work/test_package" "$reference" --no-remote \

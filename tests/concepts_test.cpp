@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The concepts of arguments: which types they take.
+// Tests of the argument concepts: the types that satisfy them.
 #include <string>
 
 #include <scanrec/backends.hpp>
@@ -9,7 +9,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("concepts tell views, writable views, elements and backends apart", "[concepts]") {
+TEST_CASE("concepts distinguish views, writable views, elements and backends", "[concepts]") {
   using view = sequence_view<float>;
   using const_view = sequence_view<const float>;
   STATIC_REQUIRE(sequence<view> && sequence<const_view>);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/coverage.md from the calls that the tests made: see tests/executed.hpp.
+"""Make docs/coverage.md from the calls that the tests recorded (tests/executed.hpp).
 
-Fails if no test called a backend with one of the options of its calls, or if docs/coverage.md is
-not what ran. With --write: writes that file.
+Fails if a backend was never called with one of its options, or if docs/coverage.md differs from the
+records. --write writes that file.
 """
 
 import argparse
@@ -19,7 +19,7 @@ GPU = (
     "cuda::triangular_matmul",
 )
 BACKENDS = CPU + GPU
-# (call, option, backend): options that a backend lacks, and its answer to them.
+# (call, option, backend): options that a backend lacks, and how it responds to them.
 EXEMPT = {
     ("gated_scan_vjp", "`memory::recompute`", name): "refuses it"
     for name in ("cuda::hillis_steele", "cuda::blelloch", "cuda::triangular_matmul")
@@ -27,14 +27,14 @@ EXEMPT = {
 
 
 def read(folder):
-    """({test case: backends}, {call: {option: {backend: calls}}}) of all records in a folder."""
+    """Return ({test case: backends}, {call: {option: {backend: calls}}}) of a folder's records."""
     tests, calls = {}, {}
     for path in sorted(folder.glob("*.tsv")):
         for line in path.read_text().splitlines():
             kind, *fields = line.split("\t")
             if kind == "test":
                 test, backend = fields
-                # The same test case for several element types, or cells, is one.
+                # A test case for several element types or cells counts as one.
                 tests.setdefault(test.split(": ", 1)[-1], set()).add(backend)
             else:
                 backend, count, call, *option = fields
@@ -44,7 +44,7 @@ def read(folder):
 
 
 def names(backends):
-    """A set of backends in few words."""
+    """Describe a set of backends briefly."""
     parts = []
     for group, all_of in ((CPU, "all on CPUs"), (GPU, "all on GPUs")):
         found = [name for name in group if name in backends]
@@ -61,7 +61,7 @@ def page(tests, calls):
         "",
         "## Calls and their options",
         "",
-        "A test called every backend with every option below, but for the exceptions that are named.",
+        "Tests called every backend with every option below, except where noted.",
     ]
     missing = []
     for call, options in sorted(calls.items()):
@@ -99,7 +99,8 @@ def main():
         path.write_text(text)
     elif not path.exists() or path.read_text() != text:
         problems.append(
-            f"docs/coverage.md is not what ran: run tests/coverage.py --write {arguments.executed}"
+            "docs/coverage.md differs from the records: "
+            f"run tests/coverage.py --write {arguments.executed}"
         )
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend for GPUs as the tests call it, on arrays of the host: with a stream and a workspace of
-// its own, exactly as large as the backend says, of any content. On the emulator the arrays are
-// used where they are, on a GPU copies of them.
+// A wrapper that runs a GPU backend on host arrays. It adds a stream and a workspace of exactly the
+// required size, filled with 0xff. The emulator uses the host arrays themselves, a GPU uses copies.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ namespace tested {
 template <class Backend>
 struct on_device {
   static constexpr bool recomputes_states = Backend::recomputes_states;
-  Backend options{.stream = nullptr};  // but for the stream and the workspace
+  Backend options{.stream = nullptr};  // without stream and workspace
 };
 
 template <class Backend>
@@ -30,8 +29,8 @@ std::int64_t workspace_bytes(const on_device<Backend>& on, const scanrec::proble
 }
 
 #if defined(__CUDACC__)
-/// The problem with the reset after the last step, where the scan reads it, as one more step of the
-/// reset mask. The arrays of a problem leave it out.
+/// Adds the reset after the last step to the reset mask of a problem if the scan reads it. The
+/// arrays of a problem leave out that step.
 template <class R>
 scanrec::problem with_last_reset(const R& r, scanrec::problem p) {
   if constexpr (requires { r.resets; })

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of every backend for GPUs for one element type: the whole of a generated unit that
-// defines TEST_TYPE. A CUDA compiler compiles it for GPUs, any other for the emulator.
+// The calls of every GPU backend for one element type. A generated source file defines TEST_TYPE
+// and includes only this header. A CUDA compiler compiles it for GPUs, any other compiler for the
+// emulator.
 #include "backend_calls.hpp"
 #include "device_backend.hpp"
 
 #if defined(SCANREC_TEST_ON_GPU)
-#include <scanrec/cuda/cub.cuh>  // which no emulator knows
+#include <scanrec/cuda/cub.cuh>  // not available on the emulator
 #endif
 
-// Whether the backends for comparison are compiled, too.
+// Whether the comparison backends are compiled, too.
 #if !defined(SCANREC_TEST_DEVICE_VARIANTS)
 #define SCANREC_TEST_DEVICE_VARIANTS 1
 #endif
 
 namespace tested {
 
-/// The calls of a backend whose blocks synchronise: the address sanitizer sees the exact type alone
-/// (push_device_backends).
+/// The calls of a backend whose blocks synchronise. Under the address sanitizer only the exact type
+/// has them (see push_device_backends).
 template <class T, class Backend>
 std::shared_ptr<const backend_of<T>> synchronising_calls_of([[maybe_unused]] const Backend& on) {
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Copies of the arrays of a problem on a GPU, aligned exactly as the arrays on the host, and copies
-// back.
+// Copies of the arrays of a problem in GPU memory, with the alignment of the host arrays.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,7 +27,7 @@ inline void check_cuda(cudaError_t status) {
     throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
 }
 
-/// The stream of all calls and copies of this process.
+/// The stream for all calls and copies of this process.
 inline cudaStream_t test_stream() {
   static const cudaStream_t stream = [] {
     cudaStream_t made = nullptr;
@@ -38,10 +37,10 @@ inline cudaStream_t test_stream() {
   return stream;
 }
 
-/// The device memory that small blocks come from: a battery allocates hundreds of thousands, and
-/// cudaMalloc and cudaFree wait for the GPU. The arena has 64 MiB for the process, filled with 0xff
-/// when it is made. It has none if the environment variable SCANREC_TEST_ARENA is 0: set it so
-/// under compute-sanitizer, whose memcheck knows the bounds of allocations alone.
+/// The arena for small blocks of device memory: 64 MiB, filled with 0xff on creation. Tests
+/// allocate hundreds of thousands of blocks, and cudaMalloc and cudaFree wait for the GPU. If the
+/// environment variable SCANREC_TEST_ARENA is 0, the arena is empty. Set it to 0 under
+/// compute-sanitizer, whose memcheck knows only the bounds of allocations.
 inline arena& device_arena() {
   constexpr std::size_t bytes = std::size_t{64} << 20;
   static arena blocks(
@@ -62,8 +61,8 @@ inline arena& device_arena() {
   return blocks;
 }
 
-/// Memory of a GPU, with a given remainder of its address by 256. The kernels that use it must have
-/// ended when it is released.
+/// Device memory whose address has a given remainder modulo 256. The kernels that use it must have
+/// finished before it is released.
 class device_memory {
  public:
   explicit device_memory(std::size_t bytes, std::size_t remainder = 0)
@@ -75,7 +74,8 @@ class device_memory {
     if (!in_arena_) {
       cudaFree(start_);
     } else if (start_) {
-      if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // a call failed half-way
+      if (std::uncaught_exceptions() > 0)
+        cudaDeviceSynchronize();  // a call may have failed half-way
       device_arena().release();
     }
   }
@@ -95,7 +95,7 @@ class device_memory {
   std::size_t bytes_;
 };
 
-/// Copies of everything that the arrays of a problem span; arrays that overlap share theirs.
+/// Copies of the memory that the arrays of a problem span. Arrays that overlap share a copy.
 class device_mirror {
  public:
   explicit device_mirror(const scanrec::problem& p) {
@@ -121,7 +121,8 @@ class device_mirror {
     }
   }
 
-  /// Where the copy of a host address is; of one that belongs to no array, anywhere.
+  /// Returns the device address of the copy of `host`, or `host` itself if it is outside all
+  /// arrays.
   template <class T>
   T* on_device(T* host) const {
     const auto* const at = reinterpret_cast<const std::byte*>(host);
@@ -130,7 +131,7 @@ class device_mirror {
         return reinterpret_cast<T*>(copies_[i].data() + (at - spans_[i].begin));
     return host;
   }
-  /// Copies everything back, and waits for the calls before.
+  /// Copies everything back and waits until the stream is done.
   void copy_back() const {
     for (std::size_t i = 0; i < spans_.size(); ++i)
       check_cuda(cudaMemcpyAsync(spans_[i].begin, copies_[i].data(), copies_[i].bytes(),

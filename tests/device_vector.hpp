@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays that a test and the kernels that it starts both see, a stream, and a handle for products:
-// of a GPU, or of the emulator.
+// Arrays shared by a test and its kernels, a stream, and a cuBLAS handle, for a GPU or the
+// emulator.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class device_stream {
   ~device_stream() { cublasDestroy(blas_), cudaStreamDestroy(stream_); }
   [[nodiscard]] cudaStream_t get() const { return stream_; }
   [[nodiscard]] scanrec::cuda::blas_handle blas() const { return blas_; }
-  /// Waits for what is queued.
+  /// Waits for all queued work.
   void finish() const {
     scanrec::cuda::detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }

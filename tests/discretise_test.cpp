@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Discretisation of continuous state spaces: values against those of high precision, gradients
-// against central differences.
+// Tests of the discretisation of continuous state spaces: values against high-precision values,
+// gradients against central differences.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -16,7 +16,7 @@ namespace {
 using namespace scanrec;
 using complex = std::complex<double>;
 
-TEST_CASE("discretise gives the gate and scale of mpmath", "[discretise]") {
+TEST_CASE("discretised gates and scales equal values from mpmath", "[discretise]") {
   for (const auto& p : state_space_values::points) {
     const auto d = discretise<double>(p.method, p.lambda, p.step);
     INFO("method " << static_cast<int>(p.method) << ", lambda " << p.lambda << ", step " << p.step);
@@ -25,7 +25,7 @@ TEST_CASE("discretise gives the gate and scale of mpmath", "[discretise]") {
     CHECK(std::abs(d.scale - p.scale) <= 1e-14 * std::abs(p.scale));
     const auto f =
         discretise<float>(p.method, std::complex<float>(p.lambda), static_cast<float>(p.step));
-    // A float is that of the rounded parameters, rounded.
+    // The float result is the double result for the float parameters, rounded.
     const auto d_of_f = discretise<double>(p.method, complex(std::complex<float>(p.lambda)),
                                            static_cast<float>(p.step));
     CHECK(f.gate == std::complex<float>(d_of_f.gate));
@@ -33,10 +33,10 @@ TEST_CASE("discretise gives the gate and scale of mpmath", "[discretise]") {
   }
 }
 
-TEST_CASE("the step of a float system is exp(log_step) correctly rounded", "[discretise]") {
-  // So no compiler's exponential function, nor that of a GPU, has a say in it.
+TEST_CASE("the step of a float system is exp(log_step), correctly rounded", "[discretise]") {
+  // Correct rounding makes the result independent of the exponential function of a compiler or GPU.
   std::int64_t wrong = 0;
-  double most = 0;  // ULP, of doubles
+  double most = 0;  // in ULP of double
   for (float log_step = -12; log_step < 3; log_step += 1e-3f) {
     const long double exact = std::exp(static_cast<long double>(log_step));
     wrong += detail::step_size(log_step) != static_cast<float>(exact);
@@ -49,7 +49,7 @@ TEST_CASE("the step of a float system is exp(log_step) correctly rounded", "[dis
   CHECK(most <= 2);
 }
 
-TEST_CASE("discretise_vjp gives central differences, near zero too", "[discretise]") {
+TEST_CASE("discretise_vjp equals central differences, also near lambda = 0", "[discretise]") {
   const complex gate_grad(0.7, -0.4), scale_grad(-1.1, 0.3);
   const auto loss = [&](discretisation method, complex lambda, double step) {
     const auto d = discretise<double>(method, lambda, step);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the documents: code blocks against compiled and run sources, links, paths and the site.
+"""Check the documents: code blocks against tested sources, links, paths and the site.
 
 A code block that follows a line `<!-- snippet: name -->` in README.md or docs/*.md must be equal to
 the snippet of that name. A snippet is the text between the lines `// [name]` and `// [/name]` of
@@ -13,7 +13,7 @@ files and in comments must name files of the repository. docs/site/index.md must
 and docs/site/reference.toml every documented header. Examples must begin with a sentence, and
 public names of the Python package must have docstrings.
 
-With --write the blocks are rewritten from the snippets. The exit status is 1 if a check fails.
+--write rewrites the blocks from the snippets. The exit status is 1 if a check fails.
 """
 
 import argparse
@@ -37,7 +37,7 @@ PATH = re.compile(
     r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python"
     r"|scanrec|scripts|tests)/[\w./{},*-]*"
 )
-# Paths outside the repository: outputs, files of packages, programs of the reader.
+# Paths outside the repository: outputs, files of packages, and programs of the reader.
 ELSEWHERE = re.compile(
     r"(?:build|OUT|statsmodels|sklearn|scanrec/include)/.*|(?:app|kernels)\.cpp"
     r"|(?:contents|first|four|out|TARGET)\.json"
@@ -61,7 +61,7 @@ class Problems:
 
 
 def snippet_files(root):
-    """The files that may contain snippets."""
+    """Yield the files that may contain snippets."""
     yield from (root / "docs" / "snippets.cpp", root / "docs" / "snippets.cu")
     yield from sorted((root / "examples").glob("*.[ch]pp"))
     yield from sorted((root / "python" / "examples").glob("*.py"))
@@ -77,11 +77,11 @@ def read_snippets(path, snippets, problems):
         if begin and name:
             problems.add(path, number, f"snippet '{begin[1]}' begins within '{name}'")
         elif begin and begin[1] in snippets:
-            problems.add(path, number, f"there is a snippet '{begin[1]}' already")
+            problems.add(path, number, f"snippet '{begin[1]}' exists already")
         elif begin:
             name, first = begin[1], number
         elif end and end[1] != name:
-            problems.add(path, number, f"snippet '{end[1]}' ends where it has not begun")
+            problems.add(path, number, f"snippet '{end[1]}' ends but has not begun")
         elif end:
             text = textwrap.dedent("\n".join(lines[first : number - 1])).rstrip()
             snippets[name] = Snippet(language, source, text.splitlines())
@@ -91,8 +91,9 @@ def read_snippets(path, snippets, problems):
 
 
 def check_blocks(path, lines, snippets, used, problems, compare):
-    """Return the lines with every marked block replaced by its snippet. With `compare`, report the
-    differences."""
+    """Return the lines with every marked block replaced by its snippet.
+
+    With `compare`, report differences."""
     result, number = [], 0
     while number < len(lines):
         line = lines[number]
@@ -149,7 +150,7 @@ def check_block(path, start, opening, name, block, snippets, problems, compare):
 
 
 def anchors(path):
-    """The names that headings give their places."""
+    """Return the anchors of all headings."""
     names, fence = set(), None
     for line in path.read_text(encoding="utf-8").splitlines():
         mark = FENCE.match(line)
@@ -172,17 +173,17 @@ def check_links(path, lines, problems):
         for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
             target = match[1] or match[2]
             if re.match(r"^[a-z][a-z0-9+.-]*:", target):
-                continue  # somewhere else
+                continue  # an external link
             page, _, anchor = target.partition("#")
             file = (path.parent / page).resolve() if page else path
             if not file.exists():
-                problems.add(path, number, f"link to {target}: there is no such file")
+                problems.add(path, number, f"link to {target}: no such file")
             elif anchor and file.suffix == ".md" and anchor not in anchors(file):
                 problems.add(path, number, f"link to {target}: no heading of that name")
 
 
 def visible(root):
-    """Every file outside of hidden folders and those of builds."""
+    """Yield every file outside hidden folders and build folders."""
     hidden = re.compile(r"\..*|build.*|.*\.egg-info|__pycache__")
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not hidden.fullmatch(name))
@@ -190,7 +191,7 @@ def visible(root):
 
 
 def parts_of_paths(paths):
-    """Every run of components of the paths: tests/cuda/x.cpp gives tests/cuda, cuda/x.cpp, ..."""
+    """Return all runs of path components: tests/cuda/x.cpp gives tests/cuda, cuda/x.cpp, ..."""
     parts = set()
     for path in paths:
         names = path.parts
@@ -199,7 +200,7 @@ def parts_of_paths(paths):
 
 
 def alternatives(word):
-    """The words that braces stand for, as in a shell: x{,_cuda}.cpp is x.cpp and x_cuda.cpp."""
+    """Expand braces as a shell does: x{,_cuda}.cpp gives x.cpp and x_cuda.cpp."""
     braces = re.search(r"\{([^{}]*)\}", word)
     if not braces:
         return [word]
@@ -211,7 +212,7 @@ def alternatives(word):
 
 
 def words_with_paths(path, lines):
-    """Yield line number and word of comments, and of code spans and blocks in Markdown."""
+    """Yield (line number, word) of comments, and of code spans and blocks in Markdown."""
     fence = None
     for number, line in enumerate(lines, 1):
         if path.suffix == ".md":
@@ -239,7 +240,7 @@ def check_paths(path, lines, known, problems):
 
 
 def check_site(root, problems):
-    """What the site would leave out. Its pages are built by scripts/docs."""
+    """Check that the site, which scripts/docs builds, leaves out no document or header."""
     sys.path.insert(0, str(root / "docs" / "site"))
     sys.dont_write_bytecode = True
     import cpp_reference
@@ -294,7 +295,7 @@ def main():
     if problems.count:
         print(f"{problems.count} problem(s)")
         return 1
-    print(f"{len(snippets)} snippets in {len(shown)} documents, and all links and paths: right")
+    print(f"{len(snippets)} snippets in {len(shown)} documents and all links and paths are right")
     return 0
 
 

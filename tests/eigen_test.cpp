@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of Eigen matrices: either storage order, blocks, const maps.
+// Tests of views of Eigen matrices in both storage orders, of blocks and of const maps.
 #include <Eigen/Core>
 
 #include <scanrec/eigen.hpp>
@@ -7,7 +7,8 @@
 
 #include "catch.hpp"
 
-TEST_CASE("Eigen matrices are views", "[eigen][views]") {
+TEST_CASE("scans of Eigen matrices agree for both storage orders and for blocks",
+          "[eigen][views]") {
   using rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   rows gate = rows::Random(40, 6), input = rows::Random(40, 6), state(40, 6);
   Eigen::MatrixXf gate_columns = gate, input_columns = input, state_columns(40, 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Conversions of 16-bit element types: all values to float, edges and samples from float.
+// Tests of conversions of 16-bit types: all values to float, and edge cases and samples from float.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("16-bit types round to the nearest, ties to even, and packs of them as single ones",
+TEST_CASE("16-bit types round to nearest, ties to even, and packs convert like single numbers",
           "[element]") {
   using P = simd::lane_t<float, 16>;
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
@@ -52,7 +52,7 @@ TEST_CASE("16-bit types round to the nearest, ties to even, and packs of them as
       REQUIRE(h[i].bits == float16(x[i]).bits);
     }
   }
-  // Round to nearest, ties to even, by the value.
+  // Ties, and values around overflow and underflow.
   CHECK(float16(65519.0f).bits == 0x7bff);
   CHECK(float16(65520.0f).bits == 0x7c00);
   CHECK(float16(0x1p-25f).bits == 0);

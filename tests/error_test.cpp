@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// argument_error: its message and its parts.
+// Tests of argument_error: its message and its parts.
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -8,7 +8,8 @@
 
 #include "catch.hpp"
 
-TEST_CASE("argument_error has the call, the argument, and what was expected and came", "[error]") {
+TEST_CASE("argument_error holds the call, the argument, the expected and the received value",
+          "[error]") {
   const scanrec::argument_error error("linear_scan", "state", "an array", "none");
   CHECK(std::string(error.what()) == "linear_scan: argument 'state': expected an array, got none");
   CHECK(error.argument() == "state");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The record of executed.hpp.
+// The implementation of executed.hpp.
 #include "executed.hpp"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ record& the_record() {
   return all;
 }
 
-/// A name without its policy: "cuda::lanes through a ring" is cuda::lanes.
+/// The name of a backend without its policy: cuda::lanes for "cuda::lanes through a ring".
 std::string family_of(const std::string& backend) { return backend.substr(0, backend.find(' ')); }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A record of the backends and options of every call that a test case made. A program fails if a
-// test case asked for a backend and did not call it.
+// A record of the backends and options of all calls of every test case. A test program fails if a
+// test case expects a backend and does not call it.
 //
-// With the environment variable SCANREC_TEST_EXECUTED, main() writes the record into that file,
-// from which tests/coverage.py makes docs/coverage.md.
+// main() writes the record to the file named by the environment variable SCANREC_TEST_EXECUTED.
+// tests/coverage.py makes docs/coverage.md from it.
 #pragma once
 
 #include <initializer_list>
@@ -13,32 +13,32 @@
 
 namespace tested {
 
-/// An option of a call, and whether the call used it.
+/// An option and whether a call used it.
 struct used_option {
   const char* name;
   bool used;
 };
 
-/// Says that the current test case is to call a backend of this name.
+/// Records that the current test case must call the backend with this name.
 void expect_backend(const std::string& name);
-/// Records that the current test case called a backend, and with which options.
+/// Records that the current test case called a backend with these options.
 void record_call(const std::string& backend, const char* call,
                  std::initializer_list<used_option> options);
-/// The same where the options are of no interest.
+/// Records a call without options.
 void record_call(const std::string& backend);
 
-/// Writes the record, if the environment asks for it. False, and a message on stderr, if a test
-/// case has not called a backend that it was to call.
+/// Writes the record if the environment asks for it. Returns false, with a message on stderr, if a
+/// test case did not call a backend that it expected.
 bool report_executed();
 
-/// The name of the test case that runs.
+/// The name of the running test case.
 std::string current_test();
 
-/// Chooses calls for slow backends: all in the first round of a test case, later rounds at random,
-/// by a seed made of the name of the test case.
+/// Chooses the rounds in which slow backends run: the first round of every test case, and random
+/// later rounds. The seed is a hash of the test case's name.
 class sampler {
  public:
-  /// Begins a round: the next combination of a test case.
+  /// Begins a round, which is one combination of parameters of a test case.
   void next_round() {
     const std::string now = current_test();
     if (rounds_ > 0 && now == test_) {
@@ -50,7 +50,7 @@ class sampler {
     for (const char c : now)
       bits_.state = (bits_.state ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
-  /// Whether a backend that takes one round of so many takes this one.
+  /// Whether a backend that runs in one of `every` rounds runs in this one.
   bool takes(int every) {
     const bool chosen = bits_() % static_cast<std::uint32_t>(every) == 0;
     return rounds_ == 1 || chosen;

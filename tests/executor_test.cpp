@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Executors, and exceptions of operators, cells and executors: the caller gets the exception, and
-// no thread waits for ever. Compiled once more without OpenMP, where workers are std::threads.
+// Tests of executors and of exceptions from operators, cells and executors. The caller gets the
+// exception, and no thread waits forever. The file is also compiled without OpenMP, where workers
+// are std::threads.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -30,12 +31,12 @@ namespace {
 
 using namespace scanrec;
 
-/// What an operator or a cell throws.
+/// The exception that operators and cells of these tests throw.
 struct thrown {
   std::int64_t which;
 };
 
-/// A sum that throws at elements below zero, also as part of a sum.
+/// A sum that throws if either operand is negative.
 struct sum_or_throw {
   std::int64_t operator()(std::int64_t x, std::int64_t y) const {
     if (x < 0) throw thrown{x};
@@ -45,7 +46,7 @@ struct sum_or_throw {
   static std::int64_t identity() { return 0; }
 };
 
-/// Every worker at once, each on a thread of its own.
+/// Runs every worker on its own thread, all at once.
 void threads_executor(int workers, const std::function<void(int)>& work) {
   std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) threads.emplace_back(std::cref(work), w);
@@ -66,7 +67,7 @@ void with_executors(F f) {
   f("the last one first", executor(reverse_executor));
 }
 
-/// What a call threw; 0 if nothing.
+/// Returns the number that a call threw, or 0 if it threw nothing.
 template <class Call>
 std::int64_t thrown_by(const Call& call) {
   try {
@@ -79,7 +80,7 @@ std::int64_t thrown_by(const Call& call) {
 
 }  // namespace
 
-TEST_CASE("an exception of an operator reaches the caller, on any executor",
+TEST_CASE("an exception of an operator reaches the caller on any executor",
           "[inclusive_scan][throwing]") {
   const std::int64_t steps = 600;
   const auto check = [&](const std::string& name, const auto& backend, std::int64_t batch,
@@ -89,7 +90,7 @@ TEST_CASE("an exception of an operator reaches the caller, on any executor",
     for (const std::int64_t at : {std::int64_t{0}, steps / 2, steps - 1}) {
       std::vector<std::int64_t> elements(n, 1), results(n),
           last(static_cast<std::size_t>(batch * channels));
-      // In the last sequence, so that some have been taken by then.
+      // The last sequence throws, after workers have started on others.
       const std::size_t index =
           static_cast<std::size_t>(((batch - 1) * steps + at) * channels + channels - 1);
       elements[index] = -1;
@@ -97,7 +98,7 @@ TEST_CASE("an exception of an operator reaches the caller, on any executor",
       const prefix_options<std::int64_t> options{.final = {last.data(), shape}};
       INFO(name << ", " << batch << " rows of " << channels << " channels, at step " << at);
       CHECK(thrown_by([&] { inclusive_scan(backend, sum_or_throw{}, in, out, options); }) == -1);
-      // The sum of all but the last element has no more to do with that.
+      // An exclusive scan may leave out the last element.
       const std::int64_t exclusive =
           thrown_by([&] { exclusive_scan(backend, sum_or_throw{}, in, out); });
       CHECK((exclusive == -1 || (at == steps - 1 && exclusive == 0)));
@@ -124,8 +125,9 @@ TEST_CASE("an exception of an operator reaches the caller, on any executor",
   }
 }
 
-TEST_CASE("the exception of the first worker that throws reaches the caller", "[throwing]") {
-  // Also where it threw first, and where it threw last.
+TEST_CASE("if several workers throw, the exception of the first worker reaches the caller",
+          "[throwing]") {
+  // Worker 0 throws first on some executors and last on others.
   with_executors([](const std::string& name, const executor& e) {
     INFO(name);
     CHECK(thrown_by([&] { detail::run_on(e, 4, [](int worker) { throw thrown{worker + 1}; }); }) ==
@@ -133,7 +135,8 @@ TEST_CASE("the exception of the first worker that throws reaches the caller", "[
   });
 }
 
-TEST_CASE("the exception of the first task that throws reaches the caller", "[tiled][throwing]") {
+TEST_CASE("if several tasks throw, the exception of the first task reaches the caller",
+          "[tiled][throwing]") {
   const extents shape{.time = 640};
   std::vector<std::int64_t> elements(640, 1), results(640);
   for (const std::int64_t first : {3, 100, 200}) {
@@ -153,7 +156,7 @@ TEST_CASE("the exception of the first task that throws reaches the caller", "[ti
 
 namespace {
 
-/// Throws when it has been loaded so many times.
+/// A cell that throws in the load that decrements `left` to 0.
 struct cell_or_throw : tested::linear_cell {
   static inline std::atomic<std::int64_t> left{0};
 
@@ -166,7 +169,7 @@ struct cell_or_throw : tested::linear_cell {
 
 }  // namespace
 
-TEST_CASE("an exception of a cell reaches the caller, on any executor", "[gated][throwing]") {
+TEST_CASE("an exception of a cell reaches the caller on any executor", "[gated][throwing]") {
   const extents shape{.batch = 3, .time = 700, .channel = 20};
   const auto n = static_cast<std::size_t>(3 * 700 * 20);
   std::vector<float> rate(n, 0.5f), x(n, 1.0f), state(n, 1.0f), grad(n, 1.0f), x_grad(n), sum(20),
@@ -195,7 +198,8 @@ TEST_CASE("an exception of a cell reaches the caller, on any executor", "[gated]
            {std::int64_t{1}, loads / 7, loads / 3, loads / 2, loads - 1, loads}) {
         cell_or_throw::left = at;
         const std::int64_t got = thrown_by(all);
-        // A worker that knows a carry in time loads the steps of its tile once instead of twice.
+        // A worker that gets its carry early loads the steps of its tile once instead of twice, so
+        // the number of loads varies.
         const bool threw = cell_or_throw::left <= 0;
         CHECK((threw || at > loads / 2));
         CHECK(got == (threw ? 1 : 0));
@@ -235,7 +239,7 @@ TEST_CASE("an exception of an executor reaches the caller", "[throwing]") {
     CHECK(message(hillis_steele{.threads = 3, .executor = e}) == "no more threads");
     CHECK(message(blelloch{.threads = 3, .executor = e}) == "no more threads");
   };
-  // Before any worker has begun, after some, after all.
+  // The executor throws before any worker has run, after some, and after all.
   for (const int ran : {0, 1, 2, 3})
     check([ran](int workers, const std::function<void(int)>& work) {
       for (int w = 0; w < std::min(ran, workers); ++w) work(w);
@@ -243,7 +247,7 @@ TEST_CASE("an exception of an executor reaches the caller", "[throwing]") {
     });
 }
 
-TEST_CASE("an exception of an executor reaches the caller once its workers have returned",
+TEST_CASE("an exception of an executor reaches the caller after its workers have returned",
           "[tiled][throwing]") {
   const extents shape{.time = 5000};
   std::vector<std::int64_t> elements(5000, 1), results(5000);
@@ -256,7 +260,7 @@ TEST_CASE("an exception of an executor reaches the caller once its workers have 
   const tiled backend{
       .threads = 3, .tile_steps = 64, .executor = [&](int, const std::function<void(int)>& work) {
         helper = std::thread(std::cref(work), 0);
-        while (calls == 0) std::this_thread::yield();  // then the worker has begun
+        while (calls == 0) std::this_thread::yield();  // until the worker has begun
         throw std::runtime_error("no more threads");
       }};
   CHECK_THROWS_AS(inclusive_scan(backend, slow_sum, sequence_view(elements.data(), shape),
@@ -265,6 +269,6 @@ TEST_CASE("an exception of an executor reaches the caller once its workers have 
   const std::int64_t calls_then = calls;
   helper.join();
   CHECK(calls == calls_then);
-  // The only worker there was has taken all tasks.
+  // The only worker has processed all tasks.
   CHECK(results.back() == 5000);
 }

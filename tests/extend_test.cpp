@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recurrences and backends of users: those of the example on every backend, and the concepts.
+// Tests of user-defined recurrences and backends: the examples on every backend, and the concepts.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,15 +23,15 @@ namespace {
 using namespace scanrec;
 using doubles = std::vector<double>;
 
-/// Small multiples of powers of two: nothing rounds in so few steps, so every order of composition
-/// gives the same bits.
+/// Small integers. Nothing rounds in so few steps, so every order of composition gives the same
+/// bits.
 doubles integers(std::int64_t n, unsigned seed) {
   doubles all(static_cast<std::size_t>(n));
   for (double& x : all) x = static_cast<int>((seed = seed * 1664525u + 1013904223u) >> 29) - 3;
   return all;
 }
 
-/// What forecast_errors and its adjoint compute.
+/// The results of forecast_errors and its adjoint.
 struct results {
   doubles error, decay_grad, input_grad, initial_grad;
   bool operator==(const results&) const = default;
@@ -92,7 +92,8 @@ struct arguments {
   }
 };
 
-/// Calls f(name, backend) for those of CPUs, of the example, and for GPUs on the emulator.
+/// Calls f(name, backend) for the CPU backends, the backend of the example and the emulated GPU
+/// backends.
 template <class F>
 void with_every_backend(F f) {
   f("sequential", sequential{});
@@ -132,7 +133,7 @@ TEST_CASE("a user's recurrence and its adjoint have the bits of a loop", "[exten
   CHECK(compared >= 7 * 84);
 }
 
-TEST_CASE("a user's recurrence has the checks of a call", "[extend]") {
+TEST_CASE("calls of a user's recurrence check their arguments", "[extend]") {
   doubles x(12), longer(16), y(12);
   const extents shape{.time = 4, .channel = 3}, other{.time = 4, .channel = 4};
   const auto call = [&](const smoothing::in& decay, const scanrec::strides& to) {
@@ -142,7 +143,7 @@ TEST_CASE("a user's recurrence has the checks of a call", "[extend]") {
                     Catch::Matchers::Contains("forecast_errors: argument 'decay': expected shape"));
   CHECK_THROWS_WITH(call({}, channels_last(shape)),
                     Catch::Matchers::Contains("forecast_errors: argument 'decay'"));
-  // An output that is not a gradient has an element per step.
+  // Outputs that are not gradients must have an element per step.
   CHECK_THROWS_WITH(call({x, shape}, {.batch = 0, .time = 0, .channel = 1}),
                     Catch::Matchers::Contains("forecast_errors: argument 'error'"));
 }
@@ -185,7 +186,7 @@ struct no_number {};
 template <class R>
 void run_recurrence(const no_number&, R, const problem&) {}
 
-/// Members of the wrong kind; those that are missing are in messages.sh.
+/// Recurrences with members of the wrong kind. messages.sh tests missing members.
 struct next_of_nothing : smoothing::forward {
   void next(auto, auto, auto) const {}
 };

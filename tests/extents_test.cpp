@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Extents and strides: their defaults, conversions and text.
+// Tests of extents and strides: defaults, conversions, text and products.
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -12,7 +12,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("extents left out are 1, strides left out are 0, and neither converts to the other",
+TEST_CASE("omitted extents are 1, omitted strides are 0, and neither converts to the other",
           "[extents]") {
   static_assert(strides{.time = 3} == strides{0, 3, 0, 0});
   static_assert(extents{.time = 3} == extents{1, 3, 1, 1});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gated_scan and its adjoint as the tests see them: the calls of one cell, element type and
-// backend, behind one interface. The kernels are compiled in units of their own, see
-// tests/CMakeLists.txt.
+// The interface through which tests call gated_scan and its adjoint, for one cell, element type and
+// backend. Kernels are compiled in separate source files (see tests/CMakeLists.txt).
 #pragma once
 
 #include <memory>
@@ -17,7 +16,7 @@
 
 #include "chosen_backends.hpp"
 #include "executed.hpp"
-#if defined(__CUDACC__)  // which knows no backend for CPUs but the loop
+#if defined(__CUDACC__)  // here `sequential` is the only CPU backend
 #include "device_backend.hpp"
 #include "tested_interface.hpp"
 #else
@@ -26,7 +25,7 @@
 
 namespace tested {
 
-/// A memory policy that is known when a test runs.
+/// A memory policy that is chosen at run time.
 template <class T>
 struct kept {
   sequence_view<T> states;                  // absent: not stored
@@ -84,9 +83,9 @@ template <class Cell, class T>
 struct gated_backend {
   std::string name;
   std::shared_ptr<const gated_calls<Cell, T>> calls;
-  bool serial = false;     // whether it gives the bits of the plain loop, time split apart
-  int more = 0;            // additions of a term beyond those of most backends
-  bool recomputes = true;  // whether its adjoint makes do with checkpoints
+  bool serial = false;     // gives the bits of `sequential` if time is not split
+  int more = 0;            // additions per term beyond those of most backends
+  bool recomputes = true;  // its adjoint supports memory::recompute
 
   using V = compute_t<T>;
   using arrays = typename gated_calls<Cell, T>::arrays;
@@ -129,8 +128,8 @@ struct gated_backend {
   }
 };
 
-/// Backends under policies that bring tile edges, time split, shared passes and streaming stores to
-/// short inputs; the plain loop first.
+/// Returns all backends, `sequential` first. Their options make short inputs reach tile edges,
+/// split time, shared passes and streaming stores.
 template <class Cell, class T>
 std::vector<gated_backend<Cell, T>> gated_backends();
 
@@ -155,7 +154,7 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
   namespace gpu = scanrec::cuda;
   list.push_back(
       made("cuda::lanes", on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = -1}}, true));
-#if !defined(__SANITIZE_ADDRESS__)  // which takes long; short tiles do the same as long ones
+#if !defined(__SANITIZE_ADDRESS__)  // slow; short tiles cover the same code
   list.push_back(made("cuda::lanes through a ring",
                       on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = 15}}, true));
   list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}, false, span_additions));

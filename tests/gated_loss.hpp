@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A loss of a gated scan, for the tests of cells: its gradients against central differences, and
-// their golden bits.
+// A loss of a gated scan for tests of cells, with checks of its gradients against central
+// differences and golden bits.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace tested {
 
 using namespace scanrec;
 
-/// One problem in double with a loss: a weighted sum of outputs and final states.
+/// A problem in double whose loss is a weighted sum of outputs and final states.
 template <class Cell>
 struct loss_of {
   static constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
@@ -55,7 +55,7 @@ struct loss_of {
     for (std::size_t i = 0; i < last.size(); ++i) sum += last_weight[i] * last[i];
     return sum;
   }
-  /// Gradients of the pre-activations, then of the initial state.
+  /// Returns the gradients of the pre-activations, then of the initial state.
   std::vector<double> gradient() {
     std::vector<double> h(28), states(28), grad(pre.size()), start_grad(4);
     gated_scan(sequential{}, cell, packed<Cell>(all(pre)), sequence_view(h.data(), shape),
@@ -81,8 +81,8 @@ struct loss_of {
   }
 };
 
-/// Checks that gradients are central differences. `adjust` moves pre-activations to where the cell
-/// takes them.
+/// Checks that gradients equal central differences. `adjust` moves a pre-activation into the domain
+/// of the cell.
 template <class Cell>
 void check_gradients(const char* name, Cell cell, void (*adjust)(double&) = nullptr) {
   for (const direction order : {direction::forward, direction::reverse}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gated scans are compared with: the formulas of the cells, written out once more, in numbers
-// that know how far a computation in the element's type may be off.
+// The reference for gated scans: a second implementation of the cells, on numbers that carry an
+// error bound for a computation in the element type.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace reference {
 
-/// A number and a bound on how far from it a computation may end whose every operation rounds by at
-/// most `unit` of its result.
+/// A number and a bound on the error of a computation in which every operation has a relative
+/// rounding error of at most `unit`.
 struct bounded {
   long double value = 0, error = 0;
   static inline long double unit = 0;         // unit roundoff of the type under test
-  static inline long double activations = 0;  // how far off more they are, relatively
+  static inline long double activations = 0;  // additional relative error of activations
 
   bounded() = default;
   explicit bounded(long double v, long double e = 0) : value(v), error(e) {}
-  /// The same, off by `roundings` times the unit roundoff more.
+  /// Adds `roundings` relative rounding errors of one unit roundoff to the bound.
   [[nodiscard]] bounded rounded(long double roundings = 1) const {
     return bounded(value, error + roundings * unit * (std::abs(value) + error));
   }
@@ -45,7 +45,7 @@ struct bounded {
   }
 };
 
-/// Numbers that stand for elements of type T: themselves where arithmetic is exact.
+/// The reference type for elements of type T: bounded, or uint32 itself, whose arithmetic is exact.
 template <class T>
 using number = std::conditional_t<exact<T>, std::uint32_t, bounded>;
 template <class T>
@@ -64,7 +64,7 @@ template <class N>
 acted<N> act(activation::identity, N x) {
   return {x, N(1) - x, N(1)};
 }
-/// A ULP is at most two units of roundoff.
+/// Errors are in units of roundoff. A ULP is at most two of them.
 inline acted<bounded> act(activation::tanh, bounded x) {
   const long double t = std::tanh(x.value), c = std::cosh(x.value), slope = 1 / (c * c);
   const long double of_complement = bounded::activations * std::abs(t);
@@ -77,7 +77,8 @@ inline acted<bounded> act(activation::sigmoid, bounded x) {
           bounded(s * c, x.error).activated(11)};
 }
 
-/// The cells again: what a step makes of its pre-activations, and the gradients of that.
+/// The second implementation of a cell: the values of a step from its pre-activations, and its
+/// gradients.
 template <class Cell>
 struct cell_again;
 template <class Z, class G>
@@ -119,8 +120,8 @@ struct cell_again<ifo_pooling<Z, G>> {
   }
 };
 
-/// A state and its size, the sum of the magnitudes of the terms it is made of: backends that add
-/// them up in another order are off by that many roundings of it more.
+/// A state and the sum of the magnitudes of its terms (`size`). A backend that adds the terms in
+/// another order may be off by a number of roundings of `size` more.
 template <class N>
 struct carried {
   N x{};
@@ -133,7 +134,7 @@ inline bounded off_by(bounded x, long double roundings, long double size) {
 inline long double magnitude_of(std::uint32_t) { return 0; }
 inline long double magnitude_of(bounded x) { return std::abs(x.value); }
 
-/// A number after it went through an array of T.
+/// A number after it was stored in an array of T and read again.
 template <class T>
 std::uint32_t stored_as(std::uint32_t x) {
   return x;
@@ -143,7 +144,7 @@ bounded stored_as(bounded x) {
   return x.rounded(storage_roundoff<T>() / bounded::unit);
 }
 
-/// Whether an element is what it should be.
+/// Whether an element is within the error bound.
 inline bool agrees(std::uint32_t got, std::uint32_t want) { return got == want; }
 template <class T>
 bool agrees(T got, bounded want) {

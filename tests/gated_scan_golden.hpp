@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Golden bits of gated_scan and its vjp for one cell and element type: the end of the unit that
-// gated_scan_typed_test.cpp begins.
+// Golden bits of gated_scan and its vjp for one cell and element type. Included at the end of
+// gated_scan_typed_test.cpp.
 #include "golden.hpp"
 
 namespace {
 
-/// The row of a backend and what it keeps; "all options" are those of a variation.
+/// Computes the row of a backend and a memory policy. "All options" sets every option of a
+/// variation.
 golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, bool all_options) {
   const std::vector<variation> problems{{{2, 203, 19}, layout::channels_last, direction::forward},
                                         {{2, 300, 5}, layout::time_contiguous, direction::forward},
@@ -52,7 +53,7 @@ golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, 
 }  // namespace
 
 TYPED_CASE("results have the golden bits", "[.golden]") {
-  // Eigen forms the products of triangular_matmul, the emulator those of cuda::triangular_matmul.
+  // The order of sums in triangular_matmul is that of Eigen or the emulator.
   const auto ordered = [](const auto& b) {
     return exact<T> || b.name.find("triangular_matmul") == std::string::npos;
   };
@@ -61,7 +62,7 @@ TYPED_CASE("results have the golden bits", "[.golden]") {
     for (const policy memory : policies_of(on))
       for (const bool all_options : {false, true}) {
         const golden::row row = golden_row(on, memory, all_options);
-        // Exact results are those of the loop: they need no rows of their own.
+        // Exact results equal those of the loop, so other backends have no rows.
         if (exact<T> && &on != &all[0])
           CHECK(golden_row(all[0], memory, all_options).begins_with(row));
         else

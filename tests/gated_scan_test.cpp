@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated scans beyond their formulas: both directions in one buffer, broadcasts, numbers that are
-// not finite, zoneout, bad arguments.
+// Tests of gated scans: two directions in one buffer, broadcast arrays, NaN and infinity, zoneout,
+// gradients in place and invalid arguments.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -23,14 +23,14 @@ using namespace scanrec;
 using reference::random_numbers;
 using reference::same_bits;
 
-TEST_CASE("both directions into one buffer", "[tiled][gated]") {
+TEST_CASE("forward and reverse scans may write to slices of one buffer", "[tiled][gated]") {
   const extents shape{.batch = 2, .time = 40, .channel = 5};
   const extents wide{.batch = 2, .time = 40, .channel = 30},
       twice{.batch = 2, .time = 40, .channel = 10};
   std::vector<float> pre(2400), both(800), one(400), flipped(2400);
   const std::vector<double> numbers = random_numbers(2400, 1, 2);
   for (std::size_t i = 0; i < pre.size(); ++i) pre[i] = static_cast<float>(numbers[i]);
-  // Six slices of one product: three for each direction.
+  // Six slices of one matrix product, three for each direction.
   const auto half = [](std::vector<float>& all, const extents& of, int i) {
     const extents part{of.batch, of.time, of.channel / 2};
     return sequence_view<float>(all.data() + i * part.channel, part, channels_last(of));
@@ -55,7 +55,7 @@ TEST_CASE("both directions into one buffer", "[tiled][gated]") {
   }
 }
 
-TEST_CASE("float16 computes as float does", "[tiled][gated]") {
+TEST_CASE("float16 scans equal float scans with rounded outputs", "[tiled][gated]") {
   const extents shape{.batch = 2, .time = 150, .channel = 21}, wide{2, 150, 63};
   const std::vector<double> numbers = random_numbers(2 * 150 * 63, 1, 3);
   std::vector<float16> pre16(numbers.size()), h16(6300);
@@ -75,7 +75,7 @@ TEST_CASE("float16 computes as float does", "[tiled][gated]") {
     if (h16[i].bits != float16(h[i]).bits) FAIL("element " << i);
 }
 
-TEST_CASE("the gradient of an array that is shared is a sum", "[sequential][tiled][gated]") {
+TEST_CASE("the gradient of a broadcast array is a sum", "[sequential][tiled][gated]") {
   const extents shape{.batch = 3, .time = 90, .channel = 18};
   const std::int64_t n = 3 * 90 * 18;
   std::vector<double> x = random_numbers(n, 1), i = random_numbers(n, 2), r = random_numbers(n, 3),
@@ -107,7 +107,8 @@ TEST_CASE("the gradient of an array that is shared is a sum", "[sequential][tile
   }
 }
 
-TEST_CASE("a NaN stays in its channel and after its step", "[tiled][gated]") {
+TEST_CASE("NaN and infinity stay in their channel and never reach earlier steps",
+          "[tiled][gated]") {
   const extents shape{.batch = 1, .time = 200, .channel = 20}, wide{1, 200, 60};
   const std::vector<double> numbers = random_numbers(200 * 60, 1, 2);
   for (const float bad :
@@ -121,13 +122,13 @@ TEST_CASE("a NaN stays in its channel and after its step", "[tiled][gated]") {
       for (std::size_t k = 0; k < h.size(); ++k)
         if ((k / 20 < 100 || k % 20 != 7) && !same_bits(h[k], hs[k]))
           FAIL("array " << array << ", step " << k / 20 << ", channel " << k % 20);
-      // A saturated gate or candidate is a number like any other.
+      // An infinite pre-activation saturates the gate or candidate, and the output stays finite.
       if (std::isinf(bad)) CHECK(std::isfinite(hs[100 * 20 + 7]));
       if (std::isnan(bad)) CHECK(std::isnan(hs[100 * 20 + 7]));
     }
 }
 
-TEST_CASE("gradients over pre-activations do not race with states recomputed", "[tiled][gated]") {
+TEST_CASE("gradients in place do not race with recomputed states", "[tiled][gated]") {
   const extents shape{.batch = 1, .time = 4000, .channel = 17}, wide{1, 4000, 34};
   const std::vector<double> numbers = random_numbers(4000 * 34, 1, 2);
   const std::vector<float> pre(numbers.begin(), numbers.end());
@@ -155,8 +156,8 @@ TEST_CASE("gradients over pre-activations do not race with states recomputed", "
   }
 }
 
-TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
-  // One gate for all steps would be one triangle, were it not for the mask.
+TEST_CASE("zoneout works with broadcast pre-activations", "[backends][gated]") {
+  // Without the mask, one gate for all steps would let triangular_matmul use one triangle for all.
   const extents shape{.batch = 2, .time = 90, .channel = 6};
   std::vector<double> z = random_numbers(6, 1), f = random_numbers(6, 2), h(1080), want(1080);
   std::vector<std::uint8_t> mask(1080);
@@ -180,8 +181,9 @@ TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
   }
 }
 
-TEST_CASE("what is zoned out has no gradient, whatever it is", "[tiled][gated]") {
-  // The same in all channels: a pack and a tail.
+TEST_CASE("zoned-out steps have zero gradients, even for infinite pre-activations",
+          "[tiled][gated]") {
+  // All channels have the same values, so a pack and a tail are tested.
   constexpr std::int64_t C = 19;
   const extents shape{.batch = 1, .time = 3, .channel = C};
   const float infinity = std::numeric_limits<float>::infinity();
@@ -218,7 +220,7 @@ void refuses(const std::string& argument, const std::string& text, F f) {
   }
 }
 
-TEST_CASE("bad arguments of gated scans", "[sequential][gated]") {
+TEST_CASE("gated scans reject invalid arguments", "[sequential][gated]") {
   const extents shape{.batch = 2, .time = 300, .channel = 4}, wide{2, 300, 12};
   std::vector<float> pre(7200, 0.5f), h(2400, 7), c(2400, 7), dpre(7200, 7), few(16, 7);
   const auto gates = packed<fo_pooling<>>(sequence_view(pre.data(), wide));
@@ -235,7 +237,8 @@ TEST_CASE("bad arguments of gated scans", "[sequential][gated]") {
     short_one.forget_gate.shape.time = 5;
     gated_scan(sequential{}, cell, short_one, H);
   });
-  // An absent view of states is `none` where they would be written, missing where they are read.
+  // An absent view of states is allowed where they would be written, and an error where they are
+  // read.
   std::vector<float> output(2400);
   gated_scan(sequential{}, cell, gates, sequence_view(output.data(), shape),
              memory::store<float>{});
@@ -248,7 +251,7 @@ TEST_CASE("bad arguments of gated scans", "[sequential][gated]") {
   });
   refuses("checkpoints", "shape",
           [&] { gated_scan(sequential{}, cell, gates, H, memory::recompute<float>{}); });
-  // Up to 128 steps there are none to keep.
+  // Sequences of up to 128 steps need no checkpoints.
   std::vector<float> short_output(800);
   gated_scan(sequential{}, cell,
              packed<fo_pooling<>>(sequence_view(pre.data(), extents{2, 100, 12})),

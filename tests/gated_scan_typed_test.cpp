@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gated_scan and its adjoint for one cell and element type. CMake compiles this file once for each
-// pair, with TEST_CELL, TEST_TYPE and the name of the pair, TEST_TYPE_NAME, defined.
+// Tests of gated_scan and its adjoint for one cell and element type. CMake compiles this file once
+// per pair and defines TEST_CELL, TEST_TYPE and the name of the pair, TEST_TYPE_NAME.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -28,7 +28,7 @@ constexpr auto count = static_cast<std::int64_t>(cell::names.size());
 
 using tested::kept;
 using backend = tested::gated_backend<cell, T>;
-/// The backends that a condition holds for. A test case that asks for them must call each.
+/// Returns the backends that satisfy a condition. The test case must call each of them.
 template <class Condition>
 std::vector<backend> backends(Condition holds) {
   static const std::vector<backend> list =
@@ -51,8 +51,7 @@ struct variation {
   double forget_bias = 0;
 };
 std::vector<variation> variations() {
-#if defined(SCANREC_TEST_STRIDE)  // slow builds: some of them, by a number with no factor of those
-                                  // below
+#if defined(SCANREC_TEST_STRIDE)  // slow builds; 7 is coprime to the numbers below
   constexpr int stride = SCANREC_TEST_STRIDE > 1 ? 7 : 1;
 #else
   constexpr int stride = 1;
@@ -97,7 +96,7 @@ struct problem_case {
     for (auto& z : zoned_bytes) z = bits() % 4 == 0;
     the_cell.forget_bias = v.forget_bias;
   }
-  // Pre-activations between -3 and 3.
+  // Scales pre-activations to [-3, 3].
   static T scaled(T x) {
     if constexpr (exact<T>)
       return x;
@@ -131,12 +130,12 @@ struct problem_case {
     const auto view = a.view();
     return {view.data, view.shape, view.strides};
   }
-  /// Time in scan order of the forward call.
+  /// The time index of step t of the forward call in scan order.
   std::int64_t at(std::int64_t t) const {
     return v.order == direction::forward ? t : v.shape.time - 1 - t;
   }
   bool reset(std::int64_t g, std::int64_t b, std::int64_t t) const {
-    // A reset cuts the link between t - 1 and t, whichever way the scan runs.
+    // A reset separates t - 1 and t in both directions.
     const std::int64_t mark = v.order == direction::forward ? t : t + 1;
     return v.resets && mark < v.shape.time &&
            reset_bytes[static_cast<std::size_t>((g * v.shape.batch + b) * v.shape.time + mark)];
@@ -162,7 +161,7 @@ struct results {
 
 enum class policy { none, store, recompute };
 
-/// What a backend may keep for its adjoint.
+/// The memory policies that the adjoint of a backend supports.
 std::vector<policy> policies_of(const backend& b) {
   return b.recomputes ? std::vector{policy::store, policy::recompute} : std::vector{policy::store};
 }
@@ -192,8 +191,8 @@ void check(const std::string& what, bool good, std::int64_t t, std::int64_t c) {
   if (!good) FAIL_CHECK(what << " at step " << t << ", channel " << c);
 }
 
-/// Compares results with the formulas, sequence by sequence. States that the backward pass is given
-/// are taken as they are, to their last bit.
+/// Compares results with the formulas, sequence by sequence. The reference of the adjoint uses the
+/// stored states themselves, to the last bit.
 void compare(const backend& b, problem_case& p, results& r, bool stored) {
   const auto& s = p.v.shape;
   const std::string name =
@@ -255,10 +254,10 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
   });
 }
 
-TYPED_CASE("gated scans and their adjoints are their formulas", "[backends][gated]") {
+TYPED_CASE("gated scans and their adjoints are within the error bound", "[backends][gated]") {
   if constexpr (!exact<T>) bounded::unit = roundoff<T>();
 #if defined(__CUDACC__)
-  // A GPU's special functions activate what has 16 bits.
+  // Activations of 16-bit elements use the special functions of the GPU.
   bounded::activations = sizeof(T) == 2 ? 0x1p-16L : 0;
 #endif
   for (const variation& v : variations()) {
@@ -271,7 +270,7 @@ TYPED_CASE("gated scans and their adjoints are their formulas", "[backends][gate
   }
 }
 
-TYPED_CASE("what a gated scan keeps changes no bit of its output", "[backends][gated]") {
+TYPED_CASE("the memory policy changes no bit of the output", "[backends][gated]") {
   for (const variation& v : variations()) {
     if (v.l != layout::channels_last && v.l != layout::time_contiguous) continue;
     problem_case p(v);
@@ -287,19 +286,20 @@ TYPED_CASE("what a gated scan keeps changes no bit of its output", "[backends][g
   }
 }
 
-TYPED_CASE("recomputed states give the gradients of stored ones, bit for bit",
+TYPED_CASE("recomputed and stored states give the same gradients, bit for bit",
            "[sequential][tiled][gated]") {
   std::vector<variation> all = variations();
   for (const layout l : {layout::channels_last, layout::mirrored})
     for (const direction order : {direction::forward, direction::reverse})
       all.push_back({{8, 400, 17}, l, order, true, true, true});
-  // Lanes process time serially in the plain loop, and along channels where time is not split.
+  // `sequential` processes time serially. So does `tiled` with lanes along channels if time is not
+  // split.
   const auto may_be_serial = backends(
       [](const backend& b) { return b.recomputes && (b.serial || exact<T> || b.name == "tiled"); });
   for (const variation& v : all) {
     problem_case p(v);
     for (const backend& b : may_be_serial) {
-      // With many rows it is not split.
+      // Time is not split if there are many rows.
       const bool serial = b.serial || exact<T> || v.shape.batch == 8;
       if (!serial) continue;
       results stored = run(b, p, policy::store), again_made = run(b, p, policy::recompute);
@@ -310,10 +310,11 @@ TYPED_CASE("recomputed states give the gradients of stored ones, bit for bit",
   }
 }
 
-/// Chunks of a sequence in scan order: first step, steps.
+/// Chunks of a sequence in scan order, as (first step, number of steps).
 using chunk_list = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// A forward call and its adjoint, chunk by chunk; r.states are those of the forward call.
+/// Runs a forward call and its adjoint chunk by chunk. r.states are the states of a forward call of
+/// the whole.
 results run_chunks(const backend& b, problem_case& p, policy memory, const chunk_list& chunks) {
   results r = run(b, p, policy::store, false);
   r.pre_grad = array<T>(p.wide, p.v.l, 13);
@@ -329,7 +330,7 @@ results run_chunks(const backend& b, problem_case& p, policy memory, const chunk
   };
   const auto options_of = [&](auto o, std::int64_t first, std::int64_t steps) {
     if (p.v.zoneout) o.zoneout = part(o.zoneout, first, steps);
-    // The reset after the last step comes along, unless time ends there.
+    // A chunk includes the reset after its last step, except at the end of the sequence.
     if (p.v.resets)
       o.resets = part(o.resets, first, steps + (first + steps < p.v.shape.time ? 1 : 0));
     return o;
@@ -374,7 +375,7 @@ results run_chunks(const backend& b, problem_case& p, policy memory, const chunk
   return r;
 }
 
-TYPED_CASE("a stream of chunks gives the bits of the whole", "[backends][gated]") {
+TYPED_CASE("a stream of chunks has the bits of the whole sequence", "[backends][gated]") {
   constexpr std::int64_t steps = 300;
   for (const layout l : {layout::channels_last, layout::time_contiguous, layout::mirrored})
     for (const direction order : {direction::forward, direction::reverse})
@@ -387,12 +388,12 @@ TYPED_CASE("a stream of chunks gives the bits of the whole", "[backends][gated]"
           done += n;
         }
         REQUIRE(done == steps);
-        // Of the first sequence all edges of chunks are reset, of the second some.
+        // The first sequence has a reset at every chunk boundary, the second at some.
         for (const auto& [first, n] : chunks)
           if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
         for (const backend& b : backends([](const backend& of) { return of.serial || exact<T>; }))
           for (const policy memory : policies_of(b)) {
-            // States that are made again from a rounded one are not those of the forward call.
+            // States recomputed from a rounded state differ from those of the forward call.
             if (memory == policy::recompute && !std::is_same_v<T, V>) continue;
             results whole = run_chunks(b, p, memory, {{0, steps}});
             results chunked = run_chunks(b, p, memory, chunks);
@@ -406,7 +407,7 @@ TYPED_CASE("a stream of chunks gives the bits of the whole", "[backends][gated]"
       }
 }
 
-TYPED_CASE("gradients may take the place of the pre-activations", "[backends][gated]") {
+TYPED_CASE("gradients may overwrite the pre-activations", "[backends][gated]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     problem_case p({{2, 300, 17}, l, direction::forward, true});
     for (const backend& b : backends())
@@ -428,7 +429,7 @@ TYPED_CASE("gradients may take the place of the pre-activations", "[backends][ga
   }
 }
 
-TYPED_CASE("a gradient that arrives at the end only", "[backends][gated]") {
+TYPED_CASE("an absent output_grad equals zeros", "[backends][gated]") {
   problem_case p({{2, 140, 17}, layout::channels_last, direction::reverse, true});
   for (T& x : p.output_grad.storage()) x = T(0);
   for (const backend& b : backends()) {
@@ -444,7 +445,7 @@ TYPED_CASE("a gradient that arrives at the end only", "[backends][gated]") {
   }
 }
 
-TYPED_CASE("gated scans of nothing", "[backends][gated]") {
+TYPED_CASE("empty gated scans copy the initial state and final gradient", "[backends][gated]") {
   for (const extents& s : {extents{2, 0, 3}, extents{0, 5, 3}, extents{2, 5, 0}}) {
     problem_case p({s, layout::channels_last, direction::forward, true});
     for (const backend& b : backends())
@@ -460,7 +461,7 @@ TYPED_CASE("gated scans of nothing", "[backends][gated]") {
   }
 }
 
-TYPED_CASE("nothing is read or written outside of arrays of any strides", "[bounds][gated]") {
+TYPED_CASE("gated scans access no memory outside their arrays for any strides", "[bounds][gated]") {
   tested::sampler turns;
   for (unsigned number = 0; number < 240; ++number) {
     tested::guarded_layouts l(number);
@@ -480,7 +481,7 @@ TYPED_CASE("nothing is read or written outside of arrays of any strides", "[boun
     for (const backend& b : backends()) {
       if (b.name != "sequential" && !turns.takes(b.name.starts_with("cuda") ? 12 : 3)) continue;
       for (const policy memory : policies_of(b)) {
-        auto out = in_turn;  // every backend meets the same layouts
+        auto out = in_turn;  // the same layouts for every backend
         const auto output = out.output<T>("output");
         const auto states = out.output<T>("states");
         auto kept_shape = memory::checkpoint_extents(out.shape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reads and writes the files of golden.hpp.
+// The implementation of golden.hpp: hashing, and access to the files.
 #include "golden.hpp"
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 namespace golden {
 namespace {
 
-/// The committed rows: {name: hashes}.
+/// Returns the committed rows: {name: hashes}.
 const std::map<std::string, std::string>& committed(const std::string& file) {
   static const std::map<std::string, std::string> rows = [&] {
     std::map<std::string, std::string> all;

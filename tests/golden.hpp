@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Golden bits: hashes of results, compared with those of tests/golden. A test case with the tag
-// [golden] computes a row per call, a hash per problem, on the kernels that its program has anyway.
+// Golden bits: hashes of results, compared with the files in tests/golden. A test case with the tag
+// [golden] computes one row per call, with one hash per problem. It adds no kernels to its program.
 // scripts/golden compares or rewrites the files.
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace golden {
 
-/// Signed numbers below 1 of 23 bits: nothing that a compiler may contract, or a type may round.
+/// Random multiples of 2^-23 in [-1, 1). They are exact in float, and no compiler can contract
+/// their computation.
 class numbers {
  public:
   explicit numbers(std::uint64_t seed) : state_(2 * seed + 1) {}
@@ -22,7 +23,7 @@ class numbers {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<float>(static_cast<std::int32_t>(state_ >> 40) - (1 << 23)) * 0x1p-23f;
   }
-  /// One of -1, 0 and 1: sums of products of them are exact in every order.
+  /// Returns -1, 0 or 1. Sums of products of such numbers are exact in every order.
   float next_unit() { return static_cast<float>(static_cast<int>(3.99f * next()) % 2); }
   template <class T>
   void fill(T& x, bool items = false) {
@@ -42,10 +43,10 @@ class numbers {
   std::uint64_t state_;
 };
 
-/// The hashes of one row of the file (FNV-1a, folded to 32 bits).
+/// The hashes of one row of a file (FNV-1a, folded to 32 bits).
 class row {
  public:
-  /// `name` says the call, the element type, the options and the backend.
+  /// `name` contains the call, the element type, the options and the backend.
   explicit row(std::string name) : name_(std::move(name)) {}
   template <class T>
   void add(const T& value) {
@@ -55,10 +56,10 @@ class row {
   void add_all(const Values& values) {
     for (const auto& value : values) add(value);
   }
-  /// Ends a hash, and begins the next.
+  /// Ends a hash and begins the next.
   void end_hash();
   [[nodiscard]] const std::string& hashes() const { return hashes_; }
-  /// Whether the other row has the same hashes, of the first problems or of all.
+  /// Whether the hashes of `other` are the first, or all, hashes of this row.
   [[nodiscard]] bool begins_with(const row& other) const {
     return !other.hashes_.empty() && hashes_.rfind(other.hashes_, 0) == 0;
   }

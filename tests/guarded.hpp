@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays with random strides of either sign that begin or end at an inaccessible page: an access
-// outside of one ends the process, and a write between its elements is noticed.
+// Arrays with random strides that begin or end at an inaccessible page. An access outside an array
+// ends the process, and gaps_untouched() detects writes between its elements.
 #pragma once
 
 #include <sys/mman.h>
@@ -28,8 +28,8 @@ namespace tested {
 
 using reference::generator;
 
-/// Memory with an inaccessible page on either side: it begins behind the one, or ends before the
-/// other, at random. Its bytes are 0xff: NaN as floating-point numbers.
+/// Memory between two inaccessible pages. It begins right after the first or ends right before the
+/// second, at random. Its bytes are 0xff, which are NaN as floating-point numbers.
 class guarded_memory {
  public:
   guarded_memory(std::size_t bytes, generator& bits) {
@@ -56,7 +56,7 @@ class guarded_memory {
   std::size_t mapped_;
 };
 
-/// Memory of a std::vector, between inaccessible pages.
+/// An allocator that places each std::vector next to an inaccessible page.
 template <class T>
 struct guarded_allocator {
   using value_type = T;
@@ -86,11 +86,11 @@ struct guarded_allocator {
 template <class T>
 using guarded_vector = std::vector<T, guarded_allocator<T>>;
 
-/// Whether strides may be zero along axes of more than one index.
+/// Whether strides may be zero along axes with more than one index.
 enum class broadcasts { never, sometimes };
 
-/// Strides at which no two elements share an address, broadcasts apart: the axes in any order, of
-/// either sign, some with gaps.
+/// Random strides of either sign, with axes in any order and some gaps. No two elements share an
+/// address, except along broadcast axes.
 inline scanrec::strides random_strides(const scanrec::extents& shape, broadcasts allowed,
                                        generator& bits) {
   enum { group, batch, time, channel };
@@ -105,7 +105,7 @@ inline scanrec::strides random_strides(const scanrec::extents& shape, broadcasts
     if (allowed == broadcasts::sometimes && bits() % 6 == 0) continue;
     if (bits() % 5 == 0) span += 1 + bits() % 3;
     strides[axis] = bits() % 3 == 0 ? -span : span;
-    if (n == 1 && bits() % 2 == 0) strides[axis] = 4099;  // of one index: any number
+    if (n == 1 && bits() % 2 == 0) strides[axis] = 4099;  // any stride works for one index
     span *= n;
   }
   return {.batch = strides[batch],
@@ -116,13 +116,13 @@ inline scanrec::strides random_strides(const scanrec::extents& shape, broadcasts
 
 /// The memory between the first and the last element of an array.
 struct spanned {
-  std::int64_t elements;   // as many as fit into it
-  std::int64_t first = 0;  // which of them is that of index 0
+  std::int64_t elements;   // number of elements that fit
+  std::int64_t first = 0;  // position of index 0 among them
   spanned(const scanrec::extents& shape, const scanrec::strides& strides) {
     std::int64_t high = 0;
     bool empty = false;
     const auto add_axis = [&](std::int64_t n, std::int64_t stride) {
-      if (stride == 0) return;  // one element for all, and the sum over an empty axis
+      if (stride == 0) return;  // one element, even for a sum over an empty axis
       empty = empty || n == 0;
       (stride < 0 ? first : high) += std::abs((n - 1) * stride);
     };
@@ -133,7 +133,7 @@ struct spanned {
   }
 };
 
-/// An array of random elements between inaccessible pages.
+/// An array of random elements next to an inaccessible page.
 template <class T>
 class guarded {
  public:
@@ -160,7 +160,7 @@ class guarded {
   [[nodiscard]] scanrec::state_view<T> state() const {
     return memory_ ? scanrec::state_view<T>(data_, shape_, strides_) : scanrec::state_view<T>();
   }
-  /// Calls f(element) for every element, once for those that are broadcast.
+  /// Calls f(element) once for every element in memory; broadcast axes count as one index.
   template <class F>
   void each(F f) const {
     const auto count = [](std::int64_t n, std::int64_t stride) { return stride == 0 ? 1 : n; };
@@ -171,7 +171,7 @@ class guarded {
             f(data_[g * strides_.group + b * strides_.batch + t * strides_.time +
                     c * strides_.channel]);
   }
-  /// Whether the gaps between the elements are as they were.
+  /// Whether the gaps between the elements are unchanged.
   [[nodiscard]] bool gaps_untouched() const {
     for (std::size_t i = 0; i < bytes_; ++i)
       if (!owned_[i] && memory_->data()[i] != std::byte{0xff}) return false;
@@ -192,7 +192,7 @@ class guarded {
   }
 
  private:
-  /// Calls f(number) for all numbers of an element: of a vector, or of a matrix by rows.
+  /// Calls f(number) for all numbers of an element, which may be a vector or a matrix (by rows).
   template <class E, class F>
   static void each_number(E& x, F f) {
     if constexpr (std::is_array_v<E>)
@@ -232,7 +232,8 @@ class guarded {
   std::shared_ptr<bool[]> owned_;
 };
 
-/// Extents next to the sizes of packs, tiles and checkpoint intervals; at most 10,000 elements.
+/// Random extents around the sizes of packs, tiles and checkpoint intervals, with at most 10,000
+/// elements.
 inline scanrec::extents random_extents(generator& bits) {
   const auto one_of = [&](const auto&... values) {
     const std::int64_t all[]{values...};
@@ -248,7 +249,7 @@ inline scanrec::extents random_extents(generator& bits) {
   }
 }
 
-/// Arrays of random layouts, all of one problem.
+/// Makes the arrays of one problem with random layouts.
 class guarded_layouts {
  public:
   scanrec::extents shape;
@@ -272,7 +273,7 @@ class guarded_layouts {
   guarded<T> output(const char* name) {
     return make<T>(name, shape, broadcasts::never, false);
   }
-  /// A gradient, which may be a sum.
+  /// A gradient, which may be a sum over broadcast axes.
   template <class T>
   guarded<T> gradient(const char* name) {
     return make<T>(name, shape, one_in(2) ? broadcasts::sometimes : broadcasts::never, false);
@@ -286,7 +287,7 @@ class guarded_layouts {
   guarded<T> made(const char* name, const scanrec::extents& of) {
     return make<T>(name, of, broadcasts::never, false);
   }
-  /// (batch, time or time + 1, 1 or channel), or absent.
+  /// A reset mask of shape (batch, time or time + 1, 1 or channel), or an absent one.
   guarded<bool> resets() {
     if (one_in(3)) return {};
     scanrec::extents mask_shape = shape;
@@ -303,7 +304,7 @@ class guarded_layouts {
   }
   template <class T>
   guarded<T> make(const char* name, const scanrec::extents& of, broadcasts allowed, bool gate) {
-    // In some cases all arrays but a few are contiguous, as kernels like them best.
+    // In some cases most arrays are contiguous, which selects the fastest kernels.
     const scanrec::strides strides = dense_ && bits_() % 4 != 0
                                          ? scanrec::channels_last(of)
                                          : random_strides(of, allowed, bits_);

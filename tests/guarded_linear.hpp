@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A linear scan, its adjoint and its tangent on arrays that lie beside inaccessible pages.
+// A linear scan, its vjp and its jvp on arrays next to inaccessible pages.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace tested {
 
 using namespace scanrec;  // tests only
 
-/// The arrays of one random problem. Gates are numbers or matrices, states numbers or vectors.
+/// The arrays of one random problem. Gates are numbers or matrices, states are numbers or vectors.
 template <class Gate, class State>
 class guarded_linear {
   using V = compute_t<State>;
@@ -33,7 +33,7 @@ class guarded_linear {
   }
   [[nodiscard]] const std::string& text() const { return layouts_.text; }
 
-  /// The arrays that a backend writes. Their layouts are the same for all backends.
+  /// The arrays that a backend writes.
   struct results {
     guarded<State> state, input_grad, state_tangent;
     guarded<Gate> gate_grad;
@@ -63,7 +63,7 @@ class guarded_linear {
 
   template <class Backend>
   results run(const Backend& backend) {
-    guarded_layouts l = layouts_;  // every backend meets the same layouts
+    guarded_layouts l = layouts_;  // the same layouts for every backend
     results r;
     r.state = l.output<State>("state of the call"), r.input_grad = l.gradient<State>("input_grad");
     r.state_tangent = l.output<State>("state_tangent");
@@ -71,7 +71,7 @@ class guarded_linear {
     r.final_state = l.state<V>("final_state", broadcasts::never);
     r.initial_grad = l.state<V>("initial_grad", broadcasts::sometimes);
     r.final_tangent = l.state<V>("final_tangent", broadcasts::never);
-    // Gradients are asked for alone, too: then fewer arrays are read.
+    // Some calls request one gradient alone, which reads fewer arrays.
     const bool of_gate = !l.one_in(4), of_input = !l.one_in(4) || !of_gate;
     const bool adds = l.one_in(3);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Prefixes under any operator, on every backend that takes one: operands in order, adjacent and
-// complete; exactness; arguments.
+// Tests of inclusive_scan and exclusive_scan on every backend that accepts operators: order of
+// operands, exact results, bounds of arrays and invalid arguments.
 #include <atomic>
 #include <cmath>
 #include <complex>
@@ -22,8 +22,8 @@ using namespace scanrec;
 
 using tested::with_operator_backends;
 
-/// A checkpoint interval of one sequence. Merging is defined for neighbours only; whatever else the
-/// operator is called with is counted.
+/// Steps [begin, end) of one sequence. `merge` is defined for adjacent segments and counts all
+/// other calls.
 struct segment {
   std::int64_t sequence = -7, begin = 0, end = 0;
 };
@@ -74,7 +74,8 @@ std::int64_t index(const extents& at, const scanrec::strides& strides, std::int6
 
 }  // namespace
 
-TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
+TEST_CASE("operators combine every element once, in order and with adjacent operands",
+          "[inclusive_scan]") {
   std::atomic<std::int64_t> violations{0};
   const merge merging{&violations};
   for (const extents& shape : shapes())
@@ -165,7 +166,7 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
 
 TEST_CASE("prefix sums have the golden bits", "[.golden]") {
   with_operator_backends([](const std::string& name, const auto& backend) {
-    // Any number of threads has the bits of one.
+    // The bits do not depend on the number of threads, so all share a row.
     golden::row row("inclusive_scan and exclusive_scan, sum of floats, " +
                     name.substr(0, name.find(" threads")));
     for (const extents& shape : {extents{2, 203, 19}, extents{1, 1500, 2}}) {
@@ -183,7 +184,7 @@ TEST_CASE("prefix sums have the golden bits", "[.golden]") {
   });
 }
 
-TEST_CASE("composed maps do what the steps do", "[inclusive_scan]") {
+TEST_CASE("prefixes of composed maps equal consecutive steps", "[inclusive_scan]") {
   using complex = std::complex<double>;
   const extents shape{.batch = 2, .time = 50};
   std::vector<affine<complex>> maps(100), prefix(100);
@@ -218,7 +219,7 @@ TEST_CASE("composed maps do what the steps do", "[inclusive_scan]") {
   });
 }
 
-TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][arguments]") {
+TEST_CASE("scans with an operator reject invalid arguments", "[inclusive_scan][arguments]") {
   const extents shape{.time = 4};
   std::vector<int> data{1, 2, 3, 4}, out(4, 9);
   const sequence_view<int> in(data.data(), shape), to(out.data(), shape);
@@ -240,7 +241,7 @@ TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][argumen
         }).find("overlap") != std::string::npos);
   CHECK(out == std::vector<int>(4, 9));
 
-  // Without steps the last state is the first.
+  // Without steps, the final element is the initial one.
   int first = 5, last = 0;
   const extents none_at_all{.time = 0};
   inclusive_scan(plus, sequence_view<int>(nullptr, none_at_all),
@@ -254,7 +255,8 @@ TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][argumen
 }
 
 namespace {
-/// A sum that begins again where an element says so: elements may have members of any name.
+/// A sum that restarts at elements with a nonzero `reset`. The members have names of the library's
+/// steps and maps, which must not matter.
 struct part {
   float u;
   float reset;
@@ -266,7 +268,8 @@ struct sum_of_parts {
 };
 }  // namespace
 
-TEST_CASE("elements are not taken for steps or maps", "[inclusive_scan]") {
+TEST_CASE("elements with members u and reset are not mistaken for steps or maps",
+          "[inclusive_scan]") {
   std::vector<part> parts(100);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = {1.0f, i % 7 == 0 ? 1.0f : 0.0f};
   with_operator_backends([&](const std::string& name, const auto& backend) {
@@ -282,7 +285,7 @@ TEST_CASE("elements are not taken for steps or maps", "[inclusive_scan]") {
 
 namespace {
 
-/// Three integers, and more than two cache lines of them.
+/// Elements of N integers: of 3, and of 41, which are more than two cache lines.
 template <int N>
 struct numbers {
   std::uint32_t at[N];
@@ -330,7 +333,7 @@ void check_bounds(unsigned cases) {
 
 }  // namespace
 
-TEST_CASE("nothing is read or written outside of arrays of elements of any strides",
+TEST_CASE("operator scans access no memory outside their arrays for any strides",
           "[inclusive_scan][bounds]") {
   check_bounds<numbers<3>>(120);
   check_bounds<numbers<41>>(40);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Elements of an operator that are larger than the pieces that memory is split into, and such that
-// ask for more alignment than vectors do.
+// Tests of operator scans with elements larger than the byte budget of a strip, and with elements
+// whose alignment exceeds that of SIMD vectors.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ void with_cpu_backends(F f) {
   }
 }
 
-/// 1600 bytes, and 3200 below.
+/// Elements of 1600 bytes, and of 3200 bytes below.
 struct matrix {
   std::array<std::array<std::uint32_t, 20>, 20> at{};
   bool operator==(const matrix&) const = default;
@@ -55,13 +55,13 @@ struct add {
   }
 };
 
-/// A map x -> a * x + u of integers.
+/// A map x -> a * x + u of integers with a given alignment.
 template <std::size_t Alignment>
 struct alignas(Alignment) apart {
   std::uint32_t a = 1, u = 0;
 };
-// A compiler takes addresses to be what a type asks for, unless it does not see where they are
-// from.
+// The asm statement hides the origin of the address. Otherwise a compiler may assume the alignment
+// of the type and drop the check.
 std::uintptr_t address_of(const void* p) {
   std::uintptr_t address = reinterpret_cast<std::uintptr_t>(p);
   asm volatile("" : "+r"(address));
@@ -109,7 +109,7 @@ void check_alignment() {
 
 }  // namespace
 
-TEST_CASE("elements of some KiB are scanned", "[large_elements]") {
+TEST_CASE("elements of several KiB give the results of the sequential loop", "[large_elements]") {
   for (const extents& shape : {extents{.time = 40}, extents{2, 9, 3}}) {
     const auto n = static_cast<std::size_t>(detail::element_count(shape));
     std::vector<matrix> matrices(n), products(n), got_products(n);
@@ -134,7 +134,7 @@ TEST_CASE("elements of some KiB are scanned", "[large_elements]") {
   }
 }
 
-TEST_CASE("elements lie as they are aligned", "[large_elements]") {
+TEST_CASE("operators only see elements with the alignment of their type", "[large_elements]") {
   check_alignment<128>();
   check_alignment<256>();
   check_alignment<4096>();

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Headers include downwards only: no header includes one of a layer above its own."""
+"""Check that no header includes a header of a layer above its own."""
 
 import pathlib
 import re
 import sys
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "include/scanrec"
-#: From the bottom. A layer is files and folders; folders name all headers below them.
+#: From bottom to top. A layer lists headers and folders; a folder stands for all its headers.
 LAYERS = (
     "version detail/config detail/text error executor extents element matrix"
     " detail/view_checks detail/view_data views memory mdspan eigen"
@@ -26,13 +26,13 @@ LAYERS = (
 
 
 def layer_of(header):
-    """The layer of the longest name that a header has, without its suffix, or lies below."""
+    """Return the layer of the longest listed name that is a prefix of the header's path."""
     parts = header.rsplit(".", 1)[0].split("/")
     for length in range(len(parts), 0, -1):
         for number, names in enumerate(LAYERS):
             if "/".join(parts[:length]) in names.split():
                 return number
-    sys.exit(f"{header}: in no layer of {__file__}")
+    sys.exit(f"{header}: expected an entry in LAYERS of {__file__}")
 
 
 def main():
@@ -42,7 +42,7 @@ def main():
         header = str(path.relative_to(INCLUDE))
         for included in re.findall(r"#include <scanrec/([^>]+)>", path.read_text()):
             if layer_of(included) > layer_of(header):
-                wrong.append(f"{header} includes {included}, of a layer above")
+                wrong.append(f"{header} includes {included} of a higher layer")
     print(*sorted(wrong), f"{len(headers)} headers, {len(wrong)} includes upwards", sep="\n")
     return bool(wrong)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A cell whose arrays are the gate and the input themselves: state = rate * state + x. Tests derive
-// cells from it whose load() throws or waits.
+// A cell whose arrays are the gate and the input: state = rate * state + x. Tests derive cells with
+// a load() that throws or waits.
 #pragma once
 
 #include <array>

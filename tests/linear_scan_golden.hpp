@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Golden bits of linear_scan, its vjp and jvp for one element type: the end of the unit that
-// linear_scan_test.cpp begins.
+// Golden bits of linear_scan, its vjp and jvp for one element type. Included at the end of
+// linear_scan_test.cpp.
 #include "golden.hpp"
 
 namespace {
@@ -9,7 +9,7 @@ struct golden_problem {
   extents shape;
   layout l;
 };
-/// Between them: every pass, tails of packs and tiles, split time, staged tiles, groups.
+/// Together they reach every pass, tails of packs and tiles, split time, staged tiles and groups.
 const std::vector<golden_problem>& golden_problems() {
   static const std::vector<golden_problem> list{
       {{2, 203, 19}, layout::channels_last},  {{2, 203, 5}, layout::time_contiguous},
@@ -25,7 +25,8 @@ void add_to(golden::row& row, array<U>& of, const extents& shape) {
   });
 }
 
-/// The problem of a row, with other numbers: `items` are added exactly in any order.
+/// A problem filled with golden numbers. With `items` they are -1, 0 or 1, so sums are exact in any
+/// order.
 struct golden_case : problem_case {
   golden_case(const golden_problem& of, bool all_options, bool items)
       : problem_case(of.shape, of.l, all_options ? direction::reverse : direction::forward,
@@ -48,14 +49,14 @@ struct golden_case : problem_case {
   }
 };
 
-/// The rows of a backend: for every problem a hash of each call. `items` where its sums have no
-/// order of their own. "all options" is time reversed, with resets, initial and final states and
-/// their gradients, which are added.
+/// Computes the rows of a backend, with a hash per problem and call. `items` is set for backends
+/// without a fixed order of sums. "All options" means reverse order, resets, initial and final
+/// states and their gradients, and update::accumulate.
 std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, bool slow) {
   const std::string name = TEST_TYPE_NAME ", " + on.name.substr(0, on.name.find(" through a ring"));
   golden::row plain("linear_scan, vjp, jvp; " + name);
   golden::row full("linear_scan, vjp, jvp; all options; " + name);
-  // A ring adds up in an order of its own.
+  // A ring changes the order of sums, so these rows keep the full name of the backend.
   golden::row sums(
       "linear_scan_vjp; sums over batch and time, over channels; " TEST_TYPE_NAME ", " + on.name);
   for (const golden_problem& of : golden_problems()) {
@@ -98,7 +99,7 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, b
   }
   return {plain, full, sums};
 }
-/// Exact results are those of the loop: they need no rows of their own.
+/// Exact results equal those of the loop, so other backends have no rows.
 void check_golden(const std::vector<golden::row>& rows, const std::vector<golden::row>& of_loop) {
   for (std::size_t k = 0; k < rows.size(); ++k)
     if (exact<T>)
@@ -112,11 +113,11 @@ void check_golden(const std::vector<golden::row>& rows, const std::vector<golden
 TYPED_CASE("results have the golden bits", "[.golden]") {
   const std::vector<golden::row> of_loop = golden_rows(loop(), false, false);
   for (const golden::row& row : of_loop) row.check();
-  // Any number of threads has the bits of one.
+  // The bits do not depend on the number of threads.
   const auto alone = tested::threaded_backends<T>(1, false);
   const auto five = tested::threaded_backends<T>(5, true);
   for (std::size_t i = 0; i < alone.size(); ++i) {
-    const bool by_eigen = alone[i].name.rfind("triangular_matmul", 0) == 0;  // forms the products
+    const bool by_eigen = alone[i].name.rfind("triangular_matmul", 0) == 0;  // orders the sums
     const auto rows = golden_rows(alone[i], by_eigen, false);
     const auto of_five = golden_rows(five[i], by_eigen, false);
     for (std::size_t k = 0; k < rows.size(); ++k) CHECK(rows[k].hashes() == of_five[k].hashes());

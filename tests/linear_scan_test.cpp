@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan, its vjp and jvp for one element type. CMake compiles this file once for each type,
-// with TEST_TYPE and the name of the type, TEST_TYPE_NAME, defined.
+// Tests of linear_scan, its vjp and its jvp for one element type. CMake compiles this file once per
+// type and defines TEST_TYPE and the name of the type, TEST_TYPE_NAME.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,14 +12,14 @@
 #include "reference.hpp"
 #include "tested_backend.hpp"
 
-// Slow builds (sanitizers) take every third combination of shape and layout, say.
+// Slow builds (sanitizers) test only every n-th combination of shape and layout.
 #if !defined(SCANREC_TEST_STRIDE)
 #define SCANREC_TEST_STRIDE 1
 #endif
 
 namespace {
 
-/// And of few combinations of a test case every fifth: it has no factor of their numbers.
+/// The stride for test cases with few combinations. It is coprime to the sizes of their loops.
 constexpr int stride_of_few = SCANREC_TEST_STRIDE > 1 ? 5 : 1;
 
 using namespace reference;
@@ -43,7 +43,7 @@ const std::vector<extents>& shapes() {
   return list;
 }
 
-/// Everything of one problem: inputs, options, and the same in scan order per sequence.
+/// The arrays and options of one problem, and their values in scan order per sequence.
 struct problem_case {
   extents shape;
   layout l;
@@ -101,11 +101,11 @@ struct problem_case {
       o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
     return o;
   }
-  // Scan step i of the forward scan is time step:
+  // The time step of step i of the forward scan.
   std::int64_t time_of(std::int64_t i) const {
     return order == direction::forward ? i : shape.time - 1 - i;
   }
-  // Whether forward scan step i is reset from step i - 1.
+  // Whether a reset separates step i of the forward scan from step i - 1.
   bool reset(std::int64_t g, std::int64_t b, std::int64_t i) const {
     if (!with_resets) return false;
     if (order == direction::reverse && i == 0) return false;
@@ -131,7 +131,7 @@ struct problem_case {
     for (auto x : u) m.push_back(magnitude(x));
     return reference::scan<T>(line(gate, g, b, c), u, start(g, b, c), resets(g, b), m);
   }
-  /// Fills `state` with states that a forward call gives.
+  /// Fills `state` with the states of a forward call.
   void make_states() { linear_scan(loop(), gate.view(), input.view(), state.view(), options()); }
   std::string text() const { return to_string(shape, l, order); }
 };
@@ -152,7 +152,7 @@ void for_cases(F f) {
 
 }  // namespace
 
-TYPED_CASE("forward is within the bound, and writes nothing else",
+TYPED_CASE("forward is within the error bound and writes nothing outside the view",
            "[forward][bound][backends][order][initial_state][final_state][resets]"
            "[layouts]") {
   struct result {
@@ -177,7 +177,7 @@ TYPED_CASE("forward is within the bound, and writes nothing else",
           const auto t = p.time_of(i);
           check_close<T>(r.out(g, b, t, c), want.value[i], want.bound(i, r.more),
                          [&] { return r.name + " " + p.text() + " step " + std::to_string(i); });
-          // What is left of `untouched` after this must be what the view does not own.
+          // Copies elements of the view. The others must stay unchanged.
           r.untouched[&r.out(g, b, t, c) - r.out.storage().data()] = r.out(g, b, t, c);
         }
         if (p.boundary_states) {
@@ -222,7 +222,7 @@ TYPED_CASE("bits do not depend on threads, executor or streaming",
   });
 }
 
-TYPED_CASE("lanes along channels equal the plain loop bit for bit",
+TYPED_CASE("lanes along channels have the bits of the sequential loop",
            "[forward][vjp][jvp][determinism][sequential][tiled][order][layouts][resets]") {
   for_cases([](problem_case& p) {
     p.make_states();
@@ -253,7 +253,7 @@ TYPED_CASE("lanes along channels equal the plain loop bit for bit",
   });
 }
 
-TYPED_CASE("vjp is within the bound",
+TYPED_CASE("vjp is within the error bound",
            "[vjp][bound][backends][order][initial_state][final_state][initial_grad]"
            "[resets][layouts][convention]") {
   for_cases([](problem_case& p) {
@@ -335,7 +335,7 @@ TYPED_CASE("vjp is within the bound",
   });
 }
 
-TYPED_CASE("jvp is within the bound",
+TYPED_CASE("jvp is within the error bound",
            "[jvp][bound][backends][order][initial_state][final_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
@@ -370,8 +370,8 @@ TYPED_CASE("jvp is within the bound",
 
 namespace {
 
-/// A gate that broadcasts along `axes` (bits: batch, time, channel, group), and the sums that its
-/// gradient and one of the inputs are.
+/// Checks a gate that is broadcast along `axes` (bits: batch, time, channel, group), and gradients
+/// of gate and input that are sums along these axes.
 void check_broadcast(const extents& shape, int axes, layout l, direction d) {
   problem_case p(shape, l, d, true, axes % 3 == 0);
   extents kept = shape;
@@ -395,20 +395,21 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
   array<T> dense(shape, l, 1);
   linear_scan(loop(), p.gate.view(), p.input.view(), dense.view(), p.options());
   p.make_states();
-  // The gradient of every element, in wide precision from the sequential loop in T.
+  // The gradient of every element, from the sequential loop.
   array<T> da(shape, l), du(shape, l);
   linear_scan_vjp(loop(), p.gate.view(), p.state.view(), p.grad.view(),
                   {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
   with_backends([&](const std::string& name, const tested::backend<T>& backend) {
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
-    // On the emulator so many tiles take minutes.
+    // So many tiles would take minutes on the emulator.
     if (name.starts_with("cuda::look_back") && shape.batch * shape.channel > 300) return;
 #endif
     INFO(name << " axes " << axes << " " << p.text());
     array<T> x(shape, l, 1);
     linear_scan(backend, gate, p.input.view(), x.view(), p.options());
     if (exact<T> || name == "sequential") CHECK(same_bits(x.storage(), dense.storage()));
-    // Both gradients are sums here; accumulate once on top of a first call.
+    // Both gradients are sums. With update::accumulate they are added to the contents of the
+    // arrays.
     for (const update how : {update::overwrite, update::accumulate}) {
       array<T> ga(kept, l, 51), gu(kept, l, 52);
       const auto before_a = ga.storage(), before_u = gu.storage();
@@ -438,7 +439,8 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
                         sum = sum + term;
                         size += magnitude(term);
                       }
-                // The terms here are rounded to storage and serial; the sums need not be.
+                // The bound covers the order of the sum and the rounding of `terms` to the storage
+                // type.
                 check_close<T>(got(g, b, t, c), sum,
                                exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
                                [&] { return "sum " + name + " axes " + std::to_string(axes); });
@@ -449,7 +451,7 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
     }
   });
   if (tested::cuda_backends_alone()) return;
-  // The sums do not depend on the number of threads.
+  // The bits of the sums do not depend on the number of threads.
   const auto sums_of = [&](const tested::backend<T>& backend) {
     array<T> ga(kept, l, 51), gu(kept, l, 52);
     linear_scan_vjp(backend, gate, p.state.view(), p.grad.view(),
@@ -472,13 +474,13 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
 
 }  // namespace
 
-TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
+TYPED_CASE("a broadcast gate equals its full array, and its gradient is the sum",
            "[vjp][broadcast][backends][layouts][order]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     for (const direction d : {direction::forward, direction::reverse})
       for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
         check_broadcast({3, 40, 18, 2}, axes, l, d);
-    // Wide enough for several strips of channels, whose sums meet.
+    // Wide enough for several strips of channels, whose sums are added.
     int combination = 0;
     for (const extents shape : {extents{5, 12, 1100}, extents{1, 12, 2300}})
       for (const int axes : {4, 5, 6})
@@ -486,7 +488,7 @@ TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
   }
 }
 
-TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
+TYPED_CASE("gradients can be requested alone, accumulated, and summed for a shared initial state",
            "[vjp][update][broadcast][backends][initial_grad]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous})
     for (const bool resets : {false, true}) {
@@ -524,7 +526,7 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
           }
         });
 
-        // One initial state shared by all batch rows, and one by everything.
+        // Initial states per sequence, shared by all batch rows, and shared by all sequences.
         std::vector<V> per_row(3 * 19), shared(19), single(1);
         const auto initial = [&](std::vector<V>& to, std::int64_t batch, std::int64_t channel) {
           std::vector<V> both(to.size(), V(3));
@@ -554,7 +556,8 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
     }
 }
 
-TYPED_CASE("none stands for what is absent", "[none][backends][forward][vjp][jvp]") {
+TYPED_CASE("absent outputs change no bit of other results, and absent inputs equal zeros",
+           "[none][backends][forward][vjp][jvp]") {
   const auto check = [](problem_case p) {
     p.make_states();
     const layout l = p.l;
@@ -565,7 +568,7 @@ TYPED_CASE("none stands for what is absent", "[none][backends][forward][vjp][jvp
       linear_scan(backend, p.gate.view(), p.input.view(), none, p.options());
       CHECK(same_bits(with_states, p.xT.storage()));
 
-      // A zero cotangent, a zero tangent, and their absence.
+      // An absent cotangent equals zeros, and so does an absent tangent.
       array<T> zero(p.shape, l), a1(p.shape, l), a2(p.shape, l), u1(p.shape, l), u2(p.shape, l);
       for (auto& x : zero.storage()) x = T(0);
       linear_scan_vjp(backend, p.gate.view(), p.state.view(), zero.view(),
@@ -591,11 +594,12 @@ TYPED_CASE("none stands for what is absent", "[none][backends][forward][vjp][jvp
   };
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     check({{2, 50, 17}, l, direction::reverse, true, true});
-    check({{2, 50, 112}, l, direction::reverse, true, false});  // nothing but whole lanes
+    check({{2, 50, 112}, l, direction::reverse, true, false});  // no tail of channels
   }
 }
 
-TYPED_CASE("in place", "[in_place][backends][forward][vjp][jvp][layouts]") {
+TYPED_CASE("in-place calls have the bits of calls with separate arrays",
+           "[in_place][backends][forward][vjp][jvp][layouts]") {
   for (const layout l : all_layouts) {
     problem_case p({2, 50, 18}, l, direction::forward, true, true);
     p.make_states();
@@ -641,7 +645,7 @@ TYPED_CASE("in place", "[in_place][backends][forward][vjp][jvp][layouts]") {
 }
 
 #if defined(SCANREC_TEST_CUDA)
-TYPED_CASE("lanes of a GPU give the bits of the loop",
+TYPED_CASE("cuda::lanes has the bits of the sequential loop",
            "[determinism][cuda_lanes][forward][vjp][jvp][layouts]") {
   const tested::backend<T> lanes("cuda::lanes", tested::device_backend::lanes);
   for_cases([&](problem_case& p) {
@@ -679,7 +683,7 @@ TYPED_CASE("lanes of a GPU give the bits of the loop",
 }
 #endif
 
-TYPED_CASE("a stream of chunks is the whole sequence",
+TYPED_CASE("a stream of chunks equals the whole sequence",
            "[streaming][backends][forward][vjp][jvp][order][initial_state][final_state]"
            "[initial_grad][resets]") {
   constexpr std::int64_t steps = 200;
@@ -689,7 +693,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
   };
   const auto check = [&](problem_case& p, bool channel_resets) {
     const layout l = p.l;
-    // Chunks in scan order: single steps, vectors, tiles and what lies between.
+    // Chunks in scan order: none, one or a few steps, and sizes around vectors and tiles.
     std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // first step, steps
     std::int64_t done = 0;
     for (const std::int64_t n : {1, 1, 2, 15, 16, 17, 0, 33, 64, 51}) {
@@ -697,13 +701,13 @@ TYPED_CASE("a stream of chunks is the whole sequence",
       done += n;
     }
     REQUIRE(done == steps);
-    // Of the first sequence all edges of chunks are reset, of the second some.
+    // The first sequence has a reset at every chunk boundary, the second at some.
     for (const auto& [first, n] : chunks)
       if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
-    // The same resets, for every channel one of its own.
+    // The same resets as a mask per channel.
     std::vector<std::uint8_t> wide;
     for (const auto mark : p.reset_bytes) wide.insert(wide.end(), 17, mark);
-    // A chunk takes the reset behind its last step along, unless time ends there.
+    // A chunk includes the reset after its last step, except at the end of the sequence.
     const auto resets = [&](std::int64_t first, std::int64_t n) -> sequence_view<const bool> {
       if (!p.with_resets) return {};
       auto reset_mask = p.resets();
@@ -722,7 +726,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
     };
     p.make_states();
     const extents one{2, 1, 17};
-    // The state before a chunk, of which derivatives are made.
+    // The state before a chunk, which the vjp and jvp need.
     array<V> before(one, layout::channels_last, 7);
     const auto state_before = [&](std::int64_t first, std::int64_t n) -> state_view<V> {
       const std::int64_t t = p.order == direction::forward ? first - 1 : first + n;
@@ -779,7 +783,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
           check_close<T>(pieces.x(g, b, p.time_of(i), c), want.value[i],
                          want.bound(i, backend.more), [&] { return "chunked " + p.text(); });
       });
-      // Others combine their steps in an order of their own, which uint32 does not see.
+      // Other backends combine steps in another order, which changes no bit of uint32.
       const bool serial = (name == "tiled" && l == layout::channels_last) || name == "sequential" ||
                           name == "cuda::lanes";
       if (!serial && !exact<T>) return;
@@ -802,14 +806,14 @@ TYPED_CASE("a stream of chunks is the whole sequence",
       }
 }
 
-TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before it",
+TYPED_CASE("a reset after the last step cuts the initial state from a reverse scan",
            "[backends][forward][vjp][jvp][order][initial_state][initial_grad][resets]"
            "[layouts]") {
   for (const layout l : all_layouts)
     for (const extents shape : {extents{2, 1, 3}, extents{2, 16, 5}, extents{1, 40, 33},
                                 extents{3, 40, 1}, extents{2, 33, 16, 2}}) {
       problem_case p(shape, l, direction::reverse, true, false), fresh = p;
-      // A sequence of its own, and the same behind which another begins.
+      // Compares sequences without an initial state to sequences with a reset after the last step.
       std::vector<std::uint8_t> reset_mask(
           static_cast<std::size_t>(shape.group * shape.batch * (shape.time + 1)));
       for (std::size_t i = 1; i <= reset_mask.size(); ++i)
@@ -821,7 +825,7 @@ TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before 
       for (V& x : fresh.x0.storage()) x = V(0);
       for (V& x : fresh.tx0.storage()) x = V(0);
       fresh.make_states();
-      // What is before it is not even multiplied by zero.
+      // The initial state must not even be multiplied by zero.
       if constexpr (!exact<T>)
         for (V& x : p.x0.storage()) x = V(INFINITY);
       with_backends([&](const std::string& name, const tested::backend<T>& backend) {
@@ -873,7 +877,8 @@ TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before 
     }
 }
 
-TYPED_CASE("empty problems", "[empty][backends][forward][vjp]") {
+TYPED_CASE("empty problems write no states, copy the initial state and sum to 0",
+           "[empty][backends][forward][vjp]") {
   with_backends([&](const std::string& name, const tested::backend<T>& backend) {
     INFO(name);
     for (const extents shape :
@@ -901,7 +906,7 @@ TYPED_CASE("empty problems", "[empty][backends][forward][vjp]") {
   });
 }
 
-TYPED_CASE("nothing is read or written outside of arrays of any strides",
+TYPED_CASE("linear scans access no memory outside their arrays for any strides",
            "[bounds][backends][forward][vjp][jvp][layouts]") {
   for (unsigned number = 0; number < 400 / SCANREC_TEST_STRIDE; ++number) {
     tested::guarded_linear<T, T> p(number);

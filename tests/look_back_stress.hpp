@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stress test of the protocol between blocks of cuda::look_back, for GPUs and for the emulator:
-// many calls on one kept workspace, while other work runs.
+// A stress test of the protocol between blocks of cuda::look_back, for GPUs and the emulator. It
+// makes many calls with one kept workspace while other work runs.
 //
 // Elements are uint32, whose messages have one word, or doubles that hold integers, whose maps have
-// two. So results are exact in any order of operations and equal those of the loop bit for bit.
-// Gates are odd (of doubles 1 and -1), so every state depends on all inputs before it. Every call
-// scales its inputs, hence its results, by another odd factor (32 factors for doubles, in turn). So
-// messages of the call before and unwritten results change bits. In the same way, doubles that are
-// rounded show whether bits depend on timing; they are scaled by powers of two.
+// two. Results are exact in any order of operations and equal those of the loop bit for bit. Gates
+// are odd (1 and -1 for doubles), so every state depends on all earlier inputs. Every call scales
+// its inputs, and so its results, by another odd factor (32 factors in turn for doubles). Stale
+// messages of an earlier call and unwritten results therefore change bits. A variant with rounded
+// doubles, scaled by powers of two, shows whether bits depend on timing.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +30,10 @@ struct stress_sizes {
   int rounds;                                      // calls of each kind
   int segment_steps;                               // cuda::look_back::segment_steps
   std::int64_t least_blocks;                       // of each call
-  bool rounded = false;  // doubles that are rounded: the first call of a kind gives the wanted bits
+  bool rounded = false;  // rounded doubles: the first call of a kind gives the expected bits
 };
 
-/// The wrong results of all calls of one kind.
+/// The wrong results in all calls of one kind.
 struct stress_finding {
   unsigned long long differences = 0;            // wrong elements, of all calls
   unsigned long long first = ~std::uint64_t{0};  // the first wrong element: call times 2^40 + index
@@ -78,15 +78,14 @@ class look_back_stress {
     if (sizes.rounded) take_first_results();
   }
 
-  /// Calls every kind once, then every kind again: the messages that a call finds are those of
-  /// another problem.
+  /// Calls every kind once, then every kind again. A call finds the messages of another problem.
   void in_turn() {
     for (int round = 0; round < sizes_.rounds; ++round)
       for (std::size_t kind = 0; kind < kinds_.size(); ++kind) call(kind, round);
     check();
   }
   /// Makes all calls of a kind one after the other. Each overwrites the messages of the previous
-  /// call, which differ by a factor alone.
+  /// call, which differ only by a factor.
   void one_after_the_other() {
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
       for (int round = 0; round < sizes_.rounds; ++round) call(kind, round);
@@ -199,7 +198,7 @@ class look_back_stress {
     else
       linear_scan(backend(), gate, now, view(s.first.data(), s.shape, k.of_first));
   }
-  // Replaces the results of the loop by those of a first call of each kind.
+  // Replaces the expected results of the loop by those of a first call of each kind.
   void take_first_results() {
     for (kind& k : kinds_) {
       queue(k, 1);

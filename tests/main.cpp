@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The main function of every test executable, under Catch2 2.13 and 3.
+// The main function of every test program, for Catch2 2.13 and 3.
 #define CATCH_CONFIG_RUNNER
 #include "catch.hpp"
 #include "executed.hpp"

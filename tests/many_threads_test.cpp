@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bits of long calls for 1 to 128 threads, however many cores there are: strips that follow the
-// threads, and time that is split, in order (one worker processes and reduces a tile in one pass)
-// and out of it.
+// Tests that long calls give the same bits for 1 to 128 threads, on any number of cores. They cover
+// strips whose width depends on the threads, and split time. Either one worker takes all tiles of a
+// work item in order, or workers take tiles of any work item.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -46,7 +46,7 @@ struct layout {
 };
 const layout layouts[] = {{"channels last", channels_last}, {"time contiguous", time_contiguous}};
 
-/// What a call has written, for one number of threads after the other.
+/// Compares the outputs of a call for each number of threads with those for one thread.
 class outputs {
  public:
   void check(int threads, const std::vector<std::vector<float>>& got) {
@@ -79,7 +79,7 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
       const auto view = [&](std::vector<float>& array) {
         return sequence_view<float>(array.data(), shape, of);
       };
-      // A gate that is one per channel: its gradient is a sum over time and batch.
+      // A gate per channel, whose gradient is a sum over time and batch.
       extents row = shape;
       row.batch = row.time = 1;
       const auto per_channel = [&](std::vector<float>& array) {
@@ -117,7 +117,7 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
                           plan.lanes.along == recurrence::lane_axis::channel;
       }
     }
-  // All schedules were met.
+  // All schedules have occurred.
   CHECK(whole > 0);
   CHECK(split > 0);
   CHECK(in_order > 0);
@@ -127,8 +127,8 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
 
 namespace {
 
-/// x also says how to load a step: 1 in all lanes counts it in `ones`, 0 does nothing, and anything
-/// else waits until `ones` is 0, and 20 ms more.
+/// A cell whose x delays loads. x = 1 in all lanes decrements `ones`, and x = 0 does nothing. Any
+/// other x waits until `ones` is at most 0, and another 20 ms.
 struct late_cell : tested::linear_cell {
   static inline std::atomic<std::int64_t> ones{0};
 
@@ -146,10 +146,10 @@ struct late_cell : tested::linear_cell {
 
 }  // namespace
 
-TEST_CASE("strips of channels add to a sum in order, even if the first is done last",
+TEST_CASE("strips of channels are summed in order, even if the first finishes last",
           "[tiled][gated][vjp][broadcast][threads]") {
-  // Three strips, each on a thread of its own. In order the 1 is lost beside 2^60 and the sum is 0;
-  // if the first strip adds last, the 1 is left.
+  // Three strips, each on a separate thread. Added in order, the ones are rounded away next to 2^60
+  // and the sum is 0. If the first strip adds last, they remain.
   constexpr float of_strips[]{1, 0x1p60f, -0x1p60f};
   const extents shape{1, 16, 3 * 512};
   const auto n = static_cast<std::size_t>(detail::element_count(shape));
@@ -177,7 +177,7 @@ TEST_CASE("strips of channels add to a sum in order, even if the first is done l
     for (std::thread& t : threads) t.join();
   };
   for (const int threads : {1, 3}) {
-    // A run on one thread counts the steps for which the other run waits.
+    // The run on one thread counts the steps for which the run on three threads waits.
     late_cell::ones = threads == 1 ? std::int64_t{0} : -late_cell::ones;
     gated_scan_vjp(tiled{.threads = threads, .executor = on_threads}, late_cell{}, arrays, kept,
                    view(grad), {.arrays = gradients});
@@ -187,9 +187,10 @@ TEST_CASE("strips of channels add to a sum in order, even if the first is done l
   CHECK(late_cell::ones == 0);
 }
 
-TEST_CASE("gradients of slow decays are the same in place, for 1 to 128 threads",
+TEST_CASE("gradients of slow decays have the same bits in place, for 1 to 128 threads",
           "[tiled][gated][vjp][threads]") {
-  // Factors near 1 are read twice where lanes lie along time: not after gradients took their place.
+  // With lanes along time, gates near 1 are read twice. In-place gradients must not overwrite them
+  // before the second read.
   using cell = tested::linear_cell;
   for (const extents& shape : {extents{1, 1 << 17, 1}, extents{1, 1 << 13, 40}})
     for (const auto& [name, strides_of] : layouts) {
@@ -217,9 +218,9 @@ TEST_CASE("gradients of slow decays are the same in place, for 1 to 128 threads"
     }
 }
 
-TEST_CASE("resets far apart cut sequences whose time is split",
+TEST_CASE("distant resets act on sequences whose time is split",
           "[tiled][forward][resets][threads]") {
-  // Gates of 1 and -1, and inputs that are small integers: states are exact, those of the loop.
+  // Gates are 1 and -1 and inputs small integers, so states are exact and equal those of the loop.
   constexpr std::int64_t steps = 6000;
   const auto reset_mask = std::make_unique<bool[]>(steps);
   for (std::int64_t t = 0; t < steps; t += 701) reset_mask[static_cast<std::size_t>(t)] = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exp, expm1, sigmoid and tanh over lanes: their errors in ULP over the whole range, and points
-// of the unit circle.
+// Tests of exp, expm1, sigmoid, tanh and cos_sin over lanes: errors over the whole range, and
+// special values.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,8 +18,8 @@ namespace {
 
 using namespace scanrec;
 
-/// How far `got` is from `want` in units of the last place of the latter. What would be below
-/// `least` may be anything from 0 to there.
+/// Returns the error of `got` in ULP of `want`. If |want| is below `least`, any result from 0 to
+/// `least` counts as exact.
 template <class R>
 double ulps(R got, long double want, R least) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : 1e9;
@@ -34,9 +34,9 @@ double ulps(R got, long double want, R least) {
 struct worst {
   double sigmoid = 0, complement = 0, sigmoid_slope = 0, tanh = 0, tanh_slope = 0, exp = 0,
          expm1 = 0;
-  double near_exp = 0, near_sigmoid = 0;  // where they are above exp(-20)
+  double near_exp = 0, near_sigmoid = 0;  // for |x| < 20
   double two_parts = 0, two_parts_value = 0;
-  double any_exp = 0, near_any_exp = 0;  // of numbers of either sign
+  double any_exp = 0, near_any_exp = 0;  // exp_of_any
 };
 template <class R>
 void take(worst& w, R x) {
@@ -62,8 +62,8 @@ void take(worst& w, R x) {
     w.any_exp = 1e9;
   }
   if (x <= 0 && got != simd::exp_of_negative(x)) w.any_exp = 1e9;
-  // In two parts: how far off the logarithm is, in units of roundoff of it, down to where the rest
-  // is among the subnormal numbers.
+  // exp_in_two_parts: the error of its logarithm in units of roundoff of the logarithm. Values
+  // whose rest may be subnormal are left out.
   const auto parts = simd::exp_in_two_parts(x);
   if (any > static_cast<long double>(least) / std::numeric_limits<R>::epsilon() &&
       any < std::numeric_limits<R>::max()) {
@@ -103,9 +103,9 @@ void check(const worst& w) {
   CHECK(w.tanh_slope <= 6);
 }
 
-TEST_CASE("a reciprocal that is refined is that of a division", "[math]") {
-  // All floats from 1 to 2 where a multiply-add is one instruction, some elsewhere; from estimates
-  // that are worse than those of any GPU.
+TEST_CASE("a refined reciprocal equals a division, bit for bit", "[math]") {
+  // Checks all floats from 1 to 2 if a multiply-add is one instruction, otherwise some. The
+  // estimates are up to 4 ULP off, worse than those of any GPU.
 #if defined(__FMA__)
   constexpr std::uint32_t apart = 1;
 #else
@@ -125,7 +125,7 @@ TEST_CASE("a reciprocal that is refined is that of a division", "[math]") {
   CHECK(std::isnan(simd::refined_reciprocal(std::numeric_limits<float>::quiet_NaN(), 1)));
 }
 
-/// 2^x and 1 / x, off by as much as those of a GPU may be, with its subnormals.
+/// 2^x and 1 / x with an error of `Ulps`, as large as on a GPU. Subnormal results are flushed to 0.
 template <int Ulps>
 struct special_functions {
   static float off(double exact) {
@@ -138,11 +138,11 @@ struct special_functions {
   static float reciprocal(float x) { return off(1 / static_cast<double>(x)); }
 };
 
-TEST_CASE("the errors of the activations of 16-bit elements on GPUs", "[math]") {
+TEST_CASE("GPU activations of 16-bit elements are within their error bounds", "[math]") {
   const auto check = []<class Unit>(Unit) {
     double value = 0, complement = 0, slope = 0, tanh_value = 0, tanh_slope = 0;
     const auto more = [](double& most, double got, double want, double least) {
-      // Below `least` anything from there to 0.
+      // If `want` is below `least`, any result from 0 to `least` is accepted.
       const double size = std::abs(want);
       if (size < least && got >= 0 && got <= 1.01 * least) return;
       most = std::max(most, size > 0 ? std::abs(got - want) / size : std::abs(got));
@@ -192,21 +192,21 @@ TEST_CASE("the errors of the activations of 16-bit elements on GPUs", "[math]") 
   check(special_functions<-2>{});
 }
 
-TEST_CASE("the errors of float functions over all exponents", "[math]") {
+TEST_CASE("float functions are within their error bounds for all exponents", "[math]") {
   worst w;
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += 9973) {
     take(w, std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
     take(w, -std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
   }
-  // Densely where they bend.
+  // A dense grid where the functions curve most.
   for (int i = -200000; i <= 200000; ++i) take(w, static_cast<float>(i) * 1e-4f);
-  // And where exp leaves the range of the type.
+  // A grid where exp leaves the range of the type.
   for (int i = 0; i <= 20000; ++i) {
     take(w, 87.5f + static_cast<float>(i) * 1e-4f), take(w, -87.5f - static_cast<float>(i) * 1e-4f);
   }
   check(w);
 }
-TEST_CASE("the errors of double functions over all exponents", "[math]") {
+TEST_CASE("double functions are within their error bounds for all exponents", "[math]") {
   worst w;
   reference::generator bits{1};
   for (int i = 0; i < 300000; ++i) {
@@ -253,17 +253,17 @@ void check_special() {
   CHECK(std::isnan(simd::sigmoid(nan).slope));
   CHECK(std::isnan(simd::tanh(nan).value));
   CHECK(std::isnan(simd::tanh(nan).slope));
-  // Between 2^128, or 2^1024, and the largest number the power of two alone would be infinite.
+  // Just below the largest number, the factor 2^128 (or 2^1024) alone would be infinite.
   const R top = std::nextafter(std::log(std::numeric_limits<R>::max()), R(0));
   CHECK(simd::exp_of_any(top) > std::numeric_limits<R>::max() * R(0.999));
   CHECK(simd::exp_of_any(top) < infinity);
 }
-TEST_CASE("exp, sigmoid and tanh saturate, and are exact at zeros", "[math]") {
+TEST_CASE("exp, sigmoid and tanh saturate, and are exact at 0 and -0", "[math]") {
   check_special<float>();
   check_special<double>();
 }
 
-/// In units of 2 u + 2 u |x|.
+/// Returns the error of cos_sin in units of 2 u + 2 u |x|, where u is the unit roundoff.
 template <class R>
 double circle_error(R x) {
   const auto p = simd::cos_sin(x);
@@ -294,7 +294,7 @@ void check_circle(R most) {
   }
   CHECK(worst <= 1);
   CHECK(same);
-  // Multiples of a quarter turn, where one of the two all but vanishes.
+  // At multiples of pi / 2, either cos or sin is nearly 0.
   for (int k = -1000; k <= 1000; ++k) CHECK(circle_error(static_cast<R>(k * std::acos(0.0L))) <= 1);
   constexpr R infinity = std::numeric_limits<R>::infinity();
   for (const R x :
@@ -307,7 +307,7 @@ void check_circle(R most) {
   CHECK(simd::cos_sin(R(0)).re == 1);
   CHECK(simd::cos_sin(R(0)).im == 0);
 }
-TEST_CASE("points of the unit circle", "[math]") {
+TEST_CASE("cos_sin is within its error bound and has the same bits in every lane", "[math]") {
   check_circle<float>(0x1p22f);
   check_circle<double>(0x1p51);
 }

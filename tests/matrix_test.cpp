@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recurrences of small vectors: exact on integers on every backend, adjoint identities, summed
-// gradients, resets, accesses within arrays, packs, and filters compared with SciPy.
+// Tests of recurrences of small vectors on every backend: exact results on integers, adjoint
+// identities, summed gradients, resets, bounds of arrays, packs, and filters compared with SciPy.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -40,7 +40,7 @@ struct numbers {
   }
 };
 
-/// The arrays of one problem, contiguous in either layout.
+/// The arrays of one problem, contiguous along channels or along time.
 template <class T, int N>
 struct arrays {
   using V = vec<T, N>;
@@ -73,7 +73,7 @@ struct arrays {
     for (std::size_t i = 0; i < reset_mask.size(); ++i) reset_mask[i] = i % 11 == 5;
     reset_mask[static_cast<std::size_t>(reset_steps() - 1)] = 1;
   }
-  /// Unless the batch is 2, resets have one more step, after the last.
+  /// Unless the batch is 2, the reset mask includes the step after the last.
   std::int64_t reset_steps() const { return shape.time + (shape.batch != 2 ? 1 : 0); }
   template <class E>
   sequence_view<E> view(std::vector<E>& v) const {
@@ -121,7 +121,7 @@ T pairing(const T& x, const T& y, bool conj) {
   if constexpr (detail::is_complex<T>) return (conj ? std::conj(x) : x) * y;
   return x * y;
 }
-/// <x, y> over all numbers of all elements.
+/// The inner product <x, y> over all numbers of all elements.
 template <class E>
 auto pairing(const std::vector<E>& x, const std::vector<E>& y, bool conj) {
   using T = typename E::component;
@@ -221,7 +221,7 @@ void check_bounds(unsigned cases) {
 
 }  // namespace
 
-TEST_CASE("nothing is read or written outside of arrays of vectors of any strides",
+TEST_CASE("matrix recurrences access no memory outside their arrays for any strides",
           "[matrix][bounds]") {
   check_bounds<std::uint32_t, 2, variants::yes>(120);
   check_bounds<double, 2, variants::yes>(120);
@@ -234,7 +234,7 @@ TEST_CASE("matrix recurrences are exact on integers", "[matrix]") {
 
 TEST_CASE("matrix recurrences have the golden bits", "[.golden]") {
   with_operator_backends<variants::yes>([](const std::string& name, const auto& backend) {
-    // Any number of threads has the bits of one.
+    // The bits do not depend on the number of threads, so all share a row.
     golden::row row("linear_scan, vjp, jvp of vec<double, 2>; " +
                     name.substr(0, name.find(" threads")));
     for (const bool time_last : {false, true}) {
@@ -263,8 +263,7 @@ TEST_CASE("<J v, w> = <v, J^T w> of matrix recurrences", "[matrix][adjoint]") {
   check_dot_product<std::complex<double>, 3>();
 }
 
-TEST_CASE("the adjoint of a matrix recurrence agrees with central differences",
-          "[matrix][adjoint]") {
+TEST_CASE("the adjoint of a matrix recurrence equals central differences", "[matrix][adjoint]") {
   arrays<double, 2> p({2, 9, 2}, false);
   const auto loss = [&] {
     p.forward(tiled{}, direction::forward);
@@ -290,7 +289,7 @@ TEST_CASE("the adjoint of a matrix recurrence agrees with central differences",
   check(p.x0, p.dx0);
 }
 
-TEST_CASE("the gradient of a matrix that all steps share is a sum over steps",
+TEST_CASE("the gradient of a matrix shared by all steps is a sum over steps",
           "[matrix][broadcast]") {
   using A = arrays<double, 2>;
   for (const bool time_last : {false, true})
@@ -339,7 +338,7 @@ TEST_CASE("the gradient of a matrix that all steps share is a sum over steps",
       });
 }
 
-TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix][resets]") {
+TEST_CASE("a reset stops infinity and NaN in matrix recurrences", "[matrix][resets]") {
   for (const bool time_last : {false, true})
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
       with_operator_backends([&](const std::string& name, const auto& backend) {
@@ -374,8 +373,8 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix]
 
 namespace {
 
-/// Compares `tiled`, which takes packs of channels if there are enough of them, with the loop for a
-/// gate of these strides: the same bits, except for sums of rounded terms.
+/// Checks that `tiled` has the bits of the loop for a gate with these strides, except for sums of
+/// rounded terms. `tiled` processes packs of channels if there are enough channels.
 template <class T, int N>
 void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
   using M = mat<T, N>;
@@ -386,7 +385,7 @@ void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
     linear_scan_jvp(backend, gate(p), p.view(p.x), p.view(p.ta), p.view(p.tu), p.view(p.tx));
     linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
                     {.gate_grad = {p.da.data(), shape, gate_strides}, .input_grad = p.view(p.du)});
-    // With resets, initial and final states, and no gradient of the gate.
+    // Calls with resets and initial and final states, and a vjp without a gradient of the gate.
     linear_scan(backend, gate(p), p.view(p.u), p.view(p.tu), p.options(direction::reverse));
     linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
                     {.input_grad = p.view(p.du_reversed), .initial_grad = p.edge(p.dx0)},
@@ -413,7 +412,8 @@ void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
       if (!sums || std::is_integral_v<T>) CHECK(same_bits(got.da, want.da));
       CHECK(same_bits(got.da, alone.da));
     }
-  // Tiles of 7 steps: the same bits for all threads; of integers those of the loop.
+  // Tiles of 7 steps have the same bits for any number of threads, and for integers those of the
+  // loop.
   A one(shape, false), three(shape, false);
   run(one, tiled{.threads = 1, .tile_steps = 7});
   run(three, tiled{.threads = 3, .tile_steps = 7});
@@ -443,17 +443,18 @@ void check_packs() {
 
 }  // namespace
 
-TEST_CASE("packs of vectors give the bits of the sequential loop", "[matrix][tiled]") {
+TEST_CASE("packs of vectors have the bits of the sequential loop", "[matrix][tiled]") {
   check_packs<double, 2>();
   check_packs<std::uint32_t, 3>();
   check_packs<std::complex<float>, 2>();
-#if !defined(SCANREC_TEST_STRIDE) || SCANREC_TEST_STRIDE == 1  // --full: other sizes of numbers
+#if !defined(SCANREC_TEST_STRIDE) || SCANREC_TEST_STRIDE == 1  // --full: other element sizes
   check_packs<float, 2>();
   check_packs<double, 3>();
 #endif
 }
 
-TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix][tiled]") {
+TEST_CASE("vectors are processed in packs if channels are contiguous and fill a pack",
+          "[matrix][tiled]") {
   using V = vec<float, 2>;
   const auto problem_of = [](const extents& shape, const scanrec::strides& states) {
     const auto at = [](int bit) { return std::uintptr_t{1} << bit; };  // never read
@@ -469,7 +470,7 @@ TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix]
   CHECK(slots(wide, channels_last(wide)) == 3);
   CHECK(slots(wide, time_contiguous(wide)) == 48);
   CHECK(slots(narrow, channels_last(narrow)) == 15);
-  // Time is split of packs and of single vectors.
+  // Time is split for packs and for single vectors.
   for (const std::int64_t channels : {2, 16}) {
     const extents few{1, 1 << 20, channels};
     CHECK(describe(tiled{}, problem_of(few, channels_last(few))).time_split);
@@ -478,8 +479,9 @@ TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix]
 
 namespace {
 
-/// The direct form II transposed of a filter, b and a of N + 1 numbers each, a[0] = 1: the state
-/// before step t gives output[t] = b[0] x[t] + state[0], and the next state is gate state + input.
+/// A filter in transposed direct form II, with N + 1 coefficients b and as many a, a[0] = 1. With
+/// the state before step t, output[t] = b[0] x[t] + state[0]. The next state is gate * state +
+/// input.
 template <int N>
 struct filter {
   mat<double, N> gate{};
@@ -523,7 +525,7 @@ double largest_difference(const std::vector<double>& x, const double* y) {
 
 }  // namespace
 
-TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
+TEST_CASE("second-order sections and a filter of order 4 equal SciPy's values",
           "[matrix][filters]") {
   namespace expected = scipy_filters;
   with_operator_backends<variants::no>([](const std::string& name, const auto& backend) {

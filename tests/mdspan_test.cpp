@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of mdspans: of a type with no more than they need, and of std::mdspan where there is one.
+// Tests of views of a minimal mdspan-like type, and of std::mdspan if the standard library has it.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace scanrec;
 
-/// What view_of asks for, with the strides of layout_right, layout_left or layout_stride. Sizes are
-/// unsigned, as those of std::mdspan mostly are.
+/// The minimal interface that view_of needs, with the strides of layout_right, layout_left or
+/// layout_stride. Extents are unsigned, as is common for std::mdspan.
 template <class T, std::size_t Rank, class Index = unsigned>
 class array_of {
  public:
@@ -54,7 +54,8 @@ class array_of {
   sizes shape_, strides_;
 };
 
-/// One whose mapping has no strides, one whose mappings have not always, and one that scales.
+/// Types that view_of rejects: without strides, not always strided, or with an accessor that
+/// returns values.
 struct unstrided {
   using element_type = float;
   static constexpr std::size_t rank() { return 1; }
@@ -82,7 +83,7 @@ void check(const View& v, const void* data, const extents& shape, const strides&
 
 }  // namespace
 
-TEST_CASE("axes of an mdspan by its rank", "[mdspan]") {
+TEST_CASE("the rank of an mdspan determines the axes of its view", "[mdspan]") {
   float x[1] = {};
   check(view_of(array_of<float, 1>::right(x, {7})), x, {.time = 7}, {.time = 1});
   check(view_of(array_of<float, 2>::right(x, {7, 3})), x, {.time = 7, .channel = 3},
@@ -104,7 +105,7 @@ TEST_CASE("axes of an mdspan by its rank", "[mdspan]") {
   static_assert(std::is_same_v<decltype(fixed), const sequence_view<const float>>);
 }
 
-TEST_CASE("a scan of mdspans", "[mdspan]") {
+TEST_CASE("linear_scan runs on views of mdspans of both layouts", "[mdspan]") {
   std::vector<float> gate(21, 0.5f), input(21, 1), state(21), last(3);
   linear_scan(view_of(array_of<float, 2>::right(gate.data(), {7, 3})),
               view_of(array_of<float, 2>::left(input.data(), {7, 3})),
@@ -115,7 +116,7 @@ TEST_CASE("a scan of mdspans", "[mdspan]") {
 }
 
 #ifdef __cpp_lib_mdspan
-TEST_CASE("std::mdspan", "[mdspan]") {
+TEST_CASE("views of std::mdspan have its extents and strides", "[mdspan]") {
   std::vector<float> x(42);
   const std::mdspan rows(x.data(), 2, 7, 3);
   check(view_of(rows), x.data(), {2, 7, 3}, {21, 3, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory policies of gated scans: how much recomputation of states keeps and works in.
+// Tests of the memory that recomputation of states needs: checkpoints and workspace.
 #include <cstdint>
 #include <vector>
 
@@ -28,13 +28,13 @@ void check_memory() {
       fo_pooling<>{}, packed<fo_pooling<>>(sequence_view(pre.data(), wide)),
       memory::recompute{sequence_view(checkpoints.data(), few)}, sequence_view(dh.data(), shape),
       {.arrays = packed<fo_pooling<>>(sequence_view(grad.data(), wide))});
-  // A checkpoint interval of 128 steps and its neighbours; what processes carry; a page to the next
-  // worker's.
+  // Per thread: a checkpoint interval of 128 steps and its two neighbours, 8192 bytes for carries,
+  // and padding to a page.
   const std::int64_t tile = 130 * 96 * static_cast<std::int64_t>(sizeof(T));
   const std::int64_t page = tile_policy::page_bytes;
   CHECK(workspace_bytes(tiled{.threads = threads}, p) <= threads * (tile + 8192 + page));
 }
-TEST_CASE("recomputation keeps a sixty-fourth of the states, and works in a tile per thread",
+TEST_CASE("recomputation needs 1/64 of the states and a workspace of a tile per thread",
           "[memory]") {
   check_memory<float>();
   check_memory<bfloat16>();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An operator with products that a compiler may contract into multiply-adds.
+// An operator whose products a compiler may contract into multiply-adds.
 #pragma once
 
 #include <scanrec/detail/config.hpp>
 
 namespace tested {
 
-/// Samples that have been counted, and their mean.
+/// A number of samples and their mean.
 struct mean_of {
   double count, mean;
 };

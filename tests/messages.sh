@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What a compiler says first when a recurrence, a cell or a backend lacks something names what it is.
+# Checks that if a recurrence, a cell or a backend lacks a member, the first compiler error names it.
 # Use: messages.sh COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
@@ -11,7 +11,7 @@ include=("${@/#/-I}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A running sum as a recurrence, all of whose members can be left out: -DNO_<member>.
+# A running sum as a recurrence. -DNO_<member> leaves out a member.
 cat >"$work/recurrence.cpp" <<'CPP'
 #include <scanrec/extend.hpp>
 #include <scanrec/scan.hpp>
@@ -123,7 +123,7 @@ void call(const scanrec::sequence_view<float>& x) {
   scanrec::linear_scan(mine::nothing{}, x, x, x);
 }
 CPP
-# minGRU as a cell, the same way.
+# minGRU as a cell. -DNO_<member> leaves out a member.
 cat >"$work/cell.cpp" <<'CPP'
 #include <scanrec/gated_scan.hpp>
 namespace mine {
@@ -182,7 +182,7 @@ void call(const scanrec::sequence_view<float>& x) { call(two{x, x}, x); }
 CPP
 
 failed=0
-# first_error SOURCE FLAGS...: the first line of an error, or nothing.
+# first_error SOURCE FLAGS...: prints the first line of the first error, or nothing.
 first_error() {
   local source=$1
   shift
@@ -202,7 +202,7 @@ expect() {
 }
 got=$(first_error recurrence)
 if [[ -n $got ]]; then
-  echo "a recurrence that has everything: $got"
+  echo "a complete recurrence does not compile: $got"
   failed=1
 fi
 for member in value arrays one_by_one any_operator; do
@@ -220,12 +220,12 @@ done
 expect "scanrec: this backend has no run_recurrence(backend, recurrence, problem)" backend
 got=$(first_error cell)
 if [[ -n $got ]]; then
-  echo "a cell that has everything: $got"
+  echo "a complete cell does not compile: $got"
   failed=1
 fi
 for member in outputs map load gradients; do
   expect "scanrec: this cell has no \`$member" cell "-DNO_$member"
 done
 expect "scanrec: this cell has no \`arrays<View>" cell -DNO_arrays
-expect step cell -DNO_step  # GCC looks for the template before any check
+expect step cell -DNO_step  # GCC reports the missing template before any check
 exit $failed

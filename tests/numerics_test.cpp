@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Numerics of the calls: adjoint identities, accuracy near gate = 1, NaN and infinity, overflow.
+// Numerics of the linear scans: adjoint identities, accuracy for gates near 1, NaN, infinity and
+// overflow.
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -53,7 +54,7 @@ std::vector<T> random(std::size_t n, unsigned seed, double low = -1, double high
   return v;
 }
 
-// Re <x, y> with the conjugate on the first, or the plain bilinear pairing.
+// The inner product of x and y: conjugates x if `conj` is set, and is bilinear otherwise.
 template <class T>
 T pairing(const std::vector<T>& x, const std::vector<T>& y, bool conj) {
   T sum(0);
@@ -155,8 +156,9 @@ TEST_CASE("the adjoint agrees with central differences",
   check(x0, dx0);
 }
 
-TEST_CASE("states that broadcast are read where they are", "[numerics][broadcast][tiled][vjp]") {
-  // One state for every step and channel; long enough for tiles of time.
+TEST_CASE("the adjoint reads a state that is broadcast over time and channels",
+          "[numerics][broadcast][tiled][vjp]") {
+  // One state for all steps and channels. The sequences are long enough to be split into tiles.
   for (const extents shape : {extents{1, 1 << 16, 1}, extents{1, 1 << 13, 64}}) {
     const std::size_t n = static_cast<std::size_t>(shape.time * shape.channel);
     auto a = random<double>(n, 1), w = random<double>(n, 2);
@@ -178,7 +180,7 @@ TEST_CASE("states that broadcast are read where they are", "[numerics][broadcast
   }
 }
 
-TEST_CASE("near gate = 1 the default errs at most twice as much as the float loop",
+TEST_CASE("for gates near 1 the default error is at most twice that of the float loop",
           "[numerics][bound][sequential][tiled][forward]") {
   const extents shape{1, 1 << 18, 1};
   const std::size_t n = 1 << 18;
@@ -203,7 +205,7 @@ TEST_CASE("near gate = 1 the default errs at most twice as much as the float loo
   }
 }
 
-TEST_CASE("tiles of the default size do not depend on the number of threads",
+TEST_CASE("with the default tile size the bits do not depend on the number of threads",
           "[numerics][determinism][tiled][forward][vjp]") {
   for (const extents shape : {extents{1, 1 << 18, 1}, extents{2, 1 << 13, 16}}) {
     const std::size_t n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
@@ -230,7 +232,7 @@ TEST_CASE("tiles of the default size do not depend on the number of threads",
   }
 }
 
-TEST_CASE("long sequences that threads share are exact, and round alike for any number of them",
+TEST_CASE("long sequences are exact in integers and round alike for any number of threads",
           "[numerics][determinism][threaded][forward][vjp][resets]") {
   for (const extents shape : {extents{1, 20011, 1}, extents{2, 9000, 3}})
     for (const scanrec::strides strides : {channels_last(shape), time_contiguous(shape)})
@@ -284,8 +286,8 @@ namespace {
 enum class gates { own, one_per_channel, one_for_channels };
 constexpr gates all_gates[]{gates::own, gates::one_per_channel, gates::one_for_channels};
 
-/// One bad number in a (2, T, channels) problem: where it may be seen, and where not. A cotangent
-/// like the input goes the other way.
+/// Puts one bad number into the input and the cotangent of a (2, T, channels) problem. Checks that
+/// states show it from its step on, gradients up to its step, and no other channel at all.
 void check_confined(const tested::backend<float>& backend, const layout_of& l, gates kind,
                     float bad, std::int64_t at) {
   const extents& s = l.shape;
@@ -315,7 +317,8 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
       for (std::int64_t c = 0; c < s.channel; ++c) {
         const auto i = index(b, t, c);
         const bool mine = b == 1 && c == channel;
-        // Where it cannot be seen its own pack may still round differently, by an ulp or two.
+        // The same channel may round differently by an ulp or two at the steps that the number does
+        // not reach.
         const auto same = [&](const std::vector<float>& got, const std::vector<float>& want) {
           return std::memcmp(&got[i], &want[i], sizeof(float)) == 0 ||
                  (mine && std::abs(got[i] - want[i]) <= 1e-5f);
@@ -344,7 +347,7 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
 
 }  // namespace
 
-TEST_CASE("NaN and infinity stay in their channel and never move backwards",
+TEST_CASE("NaN and infinity stay in their channel and never reach earlier steps",
           "[numerics][nan][backends][forward][vjp][layouts]") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const layout_of& l : layouts({2, 100, 20}))
@@ -358,8 +361,8 @@ TEST_CASE("NaN and infinity stay in their channel and never move backwards",
 }
 
 #if SCANREC_TEST_EIGEN
-TEST_CASE("what is not finite stays in its row of a triangle, whichever it is", "[numerics][nan]") {
-  // Two whole chunks and some of a third, so that every row of every block has its turn.
+TEST_CASE("triangular_matmul confines NaN and infinity to their row", "[numerics][nan]") {
+  // Two whole chunks and a part of a third, with the bad number at every step in turn.
   const tested::backend<float> one("triangular_matmul", triangular_matmul{.threads = 1});
   for (const layout_of& l : layouts({2, 300, 3}))
     for (const gates kind : all_gates)
@@ -373,7 +376,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : tilings) {
-      // Growth to 1e60 in the gates, on a state that is zero until late; then zero gates.
+      // The product of the gates grows beyond 1e60 while the state is zero. Zero gates follow.
       std::vector<float> a(600, 1e4f), u(600, 0.0f), x(600), y(600);
       const auto at = [&](std::int64_t t, std::int64_t c) {
         return t * strides.time + c * strides.channel;
@@ -388,7 +391,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
       linear_scan(loop, view(a), view(u), view(x));
       linear_scan(backend, view(a), view(u), view(y));
       for (int i = 0; i < 600; ++i) CHECK((std::isfinite(y[i]) && y[i] == x[i]));
-      // A state that starts non-zero and is killed by a zero gate before the growth.
+      // A nonzero initial state that a zero gate clears before the growth.
       std::vector<float> x0(3, 3.0f);
       for (int c = 0; c < 3; ++c) a[at(0, c)] = 0;
       linear_scan(loop, view(a), view(u), view(x), {.initial_state = state_view(x0.data(), s)});
@@ -397,7 +400,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
     }
 }
 
-TEST_CASE("an infinity outlives vanishing gates, as in the loop",
+TEST_CASE("an infinite state survives tiny gates, as in the loop",
           "[numerics][overflow][tiled][cuda_lanes][cuda_look_back][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))
@@ -428,8 +431,8 @@ TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets][backends][f
         };
         for (int c = 0; c < 5; ++c) {
           u[at(20, c)] = bad;
-          a[at(40, c)] = bad;  // the gate at the reset must not be looked at
-          w[at(60, c)] = bad;  // an infinite cotangent must not cross the reset downwards
+          a[at(40, c)] = bad;  // the gate at the reset must not be used
+          w[at(60, c)] = bad;  // a bad cotangent must not cross the reset towards earlier steps
         }
         std::vector<std::uint8_t> starts(90);
         starts[40] = 1;

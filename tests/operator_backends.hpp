@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that take any operator, and vectors, under policies that bring short tiles, many
-// threads and executors to short inputs. A new one is added here.
+// The backends that accept any operator and vector states, with policies that give short inputs
+// short tiles, many threads and executors. Add new backends here.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
   for (int w = workers - 1; w >= 0; --w) work(w);
 }
 
-/// Whether a test compiles its kernels for the backends for comparison, too.
+/// Whether a test also runs the comparison backends.
 enum class variants { no, yes };
 
-/// A backend that a test case must call. A call of it returns the backend and records that: only
-/// what a test passes to a scan counts.
+/// A backend that a test case must use. operator() returns it and records the use, so only scans
+/// count.
 template <class Backend>
 struct recorded_backend {
   const std::string& name;
@@ -37,8 +37,8 @@ struct recorded_backend {
   }
 };
 
-/// Calls f(name, recorded_backend) for all of them. The program fails if a test case passes one of
-/// them to no scan.
+/// Calls f(name, recorded_backend) for every backend. The program fails if a test case does not use
+/// all of them.
 template <variants Compare = variants::yes, class F>
 void with_operator_backends(F call) {
   constexpr bool compare = Compare == variants::yes;
@@ -51,7 +51,7 @@ void with_operator_backends(F call) {
   for (const int ahead : {-1, 6})
     f("cuda::lanes with steps ahead " + std::to_string(ahead),
       on_device<scanrec::cuda::lanes>{{.stream = nullptr, .steps_ahead = ahead}});
-#if !defined(__SANITIZE_ADDRESS__)  // which takes long, and sees them with uint32_t
+#if !defined(__SANITIZE_ADDRESS__)  // slow, and covered by the tests of uint32_t
   for (const int steps : {0, 1})
     f("cuda::look_back segments of " + std::to_string(steps),
       on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The operators of the library, their identities, and the check of the associative law.
+// Tests of the library's operators, their identities and check_associative.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,7 +13,8 @@
 
 using namespace scanrec;
 
-TEST_CASE("sum, product, max and min scan from their identities, and a NaN stays", "[operators]") {
+TEST_CASE("scans with sum, product, max and min start at the identity and propagate NaN",
+          "[operators]") {
   const extents shape{.time = 100};
   std::vector<int> numbers(100), want(100), got(100);
   std::iota(numbers.begin(), numbers.end(), -50);
@@ -34,7 +35,7 @@ TEST_CASE("sum, product, max and min scan from their identities, and a NaN stays
                  sequence_view(got.data(), six));
   CHECK(std::vector<int>(got.begin(), got.begin() + 6) == std::vector<int>{-2, 2, 0, 0, 0, 0});
 
-  // A NaN stays.
+  // A NaN reaches all later elements.
   std::vector<float> floats{1, NAN, 2}, largest(3);
   const extents three{.time = 3};
   inclusive_scan(op::max{}, sequence_view(floats.data(), three),
@@ -44,7 +45,8 @@ TEST_CASE("sum, product, max and min scan from their identities, and a NaN stays
   CHECK(std::isnan(largest[2]));
 }
 
-TEST_CASE("check_associative finds a counterexample to the law or to the identity", "[operators]") {
+TEST_CASE("check_associative finds violations of associativity and of the identity",
+          "[operators]") {
   const std::vector<int> samples{-2, 0, 1, 5};
   CHECK_FALSE(check_associative(op::sum{}, samples));
   CHECK_FALSE(check_associative(op::max{}, samples));

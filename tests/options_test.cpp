@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options of the calls: aggregates whose views may be const or not.
+// Tests of the option structs: assignment field by field, with const and mutable views.
 #include <vector>
 
 #include <scanrec/options.hpp>
@@ -9,7 +9,8 @@
 
 using namespace scanrec;
 
-TEST_CASE("options can be assigned by field, and const views mix with mutable ones", "[options]") {
+TEST_CASE("options can be assigned field by field and accept const and mutable views",
+          "[options]") {
   const extents shape{.batch = 2, .time = 8, .channel = 4};
   const std::vector<float> a(64, 0.5f), u(64, 1.0f);
   std::vector<float> x(64), first(8, 7.0f), last(8), grad(64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// States that leave the range of their type: what is carried over tiles and packs is what the loop
-// would carry, though the wide type could hold more. Gates are powers of two, so that states are
-// exact wherever they are finite.
+// Tests of states that overflow their type. The carry between tiles and packs equals the carry of
+// the sequential loop, even though the wide type could hold a larger value. Gates are powers of
+// two, so finite states are exact.
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -28,15 +28,15 @@ bool same(const vec<float, 2>& x, const vec<float, 2>& y) {
   return same(x[0], y[0]) && same(x[1], y[1]);
 }
 
-/// 256 steps that lead beyond the largest float, as many that lead back, and some that stay. Tiles
-/// end while the loop is at infinity.
+/// Gates that overflow a float within 256 steps, lead back in the next 256, and then stay at 1.
+/// Tiles end while the state of the loop is infinite.
 constexpr std::int64_t steps = 1024;
 template <class T>
 T gate_at(std::int64_t t, float back) {
   return T(t < 256 ? 2.0f : t < 512 ? back : 1.0f);
 }
-/// A matrix of four equal entries: it makes (x, x) to gate * (x, x), without an infinity less an
-/// infinity, nor zero times one.
+/// A matrix of four equal entries. It maps (x, x) to gate * (x, x) and never computes inf - inf or
+/// 0 * inf.
 template <>
 mat<float, 2> gate_at<mat<float, 2>>(std::int64_t t, float back) {
   const float entry = gate_at<float>(t, back) / 2;
@@ -65,8 +65,8 @@ struct arrays {
     given.assign(static_cast<std::size_t>(channels), one);
     for (std::int64_t t = 0; t < steps; ++t)
       for (std::int64_t c = 0; c < channels; ++c) gate[index(t, c)] = gate_at<Gate>(t, back);
-    // One channel stays finite, though not its neighbours in a pack of lanes, and so do whole
-    // packs.
+    // Channel 1 stays finite beside overflowing lanes of the same pack. Packs from channel 32 on
+    // stay finite as a whole.
     for (std::int64_t c = 1; c < channels; ++c)
       if (c == 1 || c >= 32)
         for (std::int64_t t = 0; t < steps; ++t) gate[index(t, c)] = gate_at<Gate>(steps, back);
@@ -80,12 +80,12 @@ struct arrays {
   }
   state_view<T> edge(std::vector<T>& v) { return {v.data(), shape}; }
 
-  /// Whether a backend gives what the loop gives; `call(backend, states, last ones)`.
+  /// Whether `backend` gives the bits of the loop. The call is call(backend, states, final states).
   template <class Backend, class Call>
   bool agree(const Backend& backend, Call call) {
     call(sequential{}, by_loop, last_by_loop);
     call(backend, state, last);
-    bool right = !same(last_by_loop[0], given[0]);  // or else the test would test nothing
+    bool right = !same(last_by_loop[0], given[0]);  // otherwise the test could not fail
     for (std::size_t i = 0; i < state.size(); ++i) right = right && same(state[i], by_loop[i]);
     for (std::size_t i = 0; i < last.size(); ++i) right = right && same(last[i], last_by_loop[i]);
     return right;
@@ -107,7 +107,7 @@ void for_tilings(F f) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("an infinity is carried over tiles, as by the loop",
+TEMPLATE_TEST_CASE("tiles carry an infinite state as the loop does",
                    "[overflow][tiled][forward][vjp][jvp]", float, std::complex<float>) {
   using T = TestType;
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
@@ -116,7 +116,7 @@ TEMPLATE_TEST_CASE("an infinity is carried over tiles, as by the loop",
       linear_scan(on, a.view(a.gate), a.view(a.input), a.view(state),
                   {.initial_state = a.edge(a.given), .final_state = a.edge(last)});
     }));
-    // Of a scan that begins at the end, the adjoint goes from the first step to the last.
+    // The adjoint of a reverse scan runs from the first step to the last.
     CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& grad, std::vector<T>& last) {
       linear_scan_vjp(on, a.view(a.gate), none, a.view(a.input),
                       {.input_grad = a.view(grad), .initial_grad = a.edge(last)},
@@ -129,8 +129,9 @@ TEMPLATE_TEST_CASE("an infinity is carried over tiles, as by the loop",
   });
 }
 
-TEST_CASE("an infinity in one channel changes no bit of another", "[overflow][tiled][forward]") {
-  // Random gates and inputs, so that a carry has more bits than a float.
+TEST_CASE("an infinity in one channel changes no bit of other channels",
+          "[overflow][tiled][forward]") {
+  // With random gates and inputs a wide carry has more bits than a float.
   const extents last{1, steps, 20}, contiguous{1, steps, 3};
   for (const auto& [shape, strides] :
        {std::pair{last, channels_last(last)}, std::pair{contiguous, time_contiguous(contiguous)}}) {
@@ -158,7 +159,7 @@ TEST_CASE("an infinity in one channel changes no bit of another", "[overflow][ti
   }
 }
 
-TEST_CASE("an infinite vector is carried over tiles, as by the loop", "[overflow][tiled][matrix]") {
+TEST_CASE("tiles carry an infinite vector state as the loop does", "[overflow][tiled][matrix]") {
   using T = vec<float, 2>;
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
     arrays<mat<float, 2>, T> a(channels, time_last, back);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Planned calls: the bits of the calls that they stand for, on the memory of the plan and on other
-// memory; what they refuse.
+// Tests of planned calls: the same bits as unplanned calls, on the arrays of the plan and on
+// others, and the errors for invalid arrays.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -42,7 +42,7 @@ bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
                                             reinterpret_cast<const char*>(y.data()));
 }
 
-/// The arrays of a linear_scan, and views of them as an option asks.
+/// The arrays of a linear_scan, with its views and options.
 template <class T>
 struct scan_arrays {
   using V = compute_t<T>;
@@ -88,14 +88,14 @@ void refuses(const char* argument, const char* text, F f) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("planned scans read and write nothing outside of arrays of any strides",
+TEMPLATE_TEST_CASE("planned scans access no memory outside their arrays, for any strides",
                    "[planned][bounds]", float, std::uint32_t) {
   using T = TestType;
   using tested::broadcasts;
   for (unsigned number = 0; number < 100; ++number) {
     tested::guarded_layouts l(number);
     const bool starts = !l.one_in(3);
-    // The arrays of the plan, and others of the same layouts that it is called on.
+    // Arrays with the same layout are created twice: for the plan and for later calls.
     struct arrays {
       tested::guarded<T> gate, input, state, first, last;
       tested::guarded<bool> resets;
@@ -139,8 +139,8 @@ TEMPLATE_TEST_CASE("planned scans read and write nothing outside of arrays of an
   }
 }
 
-TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float, bfloat16,
-                   std::complex<double>) {
+TEMPLATE_TEST_CASE("a planned scan has the bits of the unplanned scan", "[planned]", float,
+                   bfloat16, std::complex<double>) {
   using T = TestType;
   for (const extents shape : {extents{1, 1, 64}, extents{1, 1, 5}, extents{3, 1, 17},
                               extents{1, 7, 48}, extents{2, 300, 3}, extents{1, 40000, 1},
@@ -157,7 +157,8 @@ TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float
 
           auto call = plan_linear_scan(backend, first.view(first.gate), first.view(first.input),
                                        first.view(first.state), first.options(order, resets));
-          CHECK(same_bits(first.state, std::vector<T>(first.state.size())));  // nothing is made yet
+          CHECK(same_bits(first.state,
+                          std::vector<T>(first.state.size())));  // planning writes nothing
           for (int again = 0; again < 2; ++again) {
             call();
             CHECK(same_bits(first.state, want.state));
@@ -173,7 +174,7 @@ TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float
           CHECK(same_bits(other.state, want_other.state));
           CHECK(same_bits(other.final, want_other.final));
           CHECK(same_bits(first.state, std::vector<T>(first.state.size())));
-          // What is not named stays where it was.
+          // Arrays that a call does not name stay those of the previous call.
           auto moved = std::move(call);
           std::fill(other.state.begin(), other.state.end(), T{});
           moved();
@@ -186,7 +187,7 @@ TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float
         }
 }
 
-TEST_CASE("steps of a stream are the whole sequence", "[planned]") {
+TEST_CASE("planned steps of a stream have the bits of the whole sequence", "[planned]") {
   const extents whole{.batch = 2, .time = 37, .channel = 24}, one{.batch = 2, .channel = 24};
   scan_arrays<float> all(whole, 5);
   linear_scan(all.view(all.gate), all.view(all.input), all.view(all.state),
@@ -209,7 +210,7 @@ TEST_CASE("steps of a stream are the whole sequence", "[planned]") {
   CHECK(same_bits(carried, all.final));
 }
 
-TEST_CASE("matrices, a state alone, a workspace", "[planned]") {
+TEST_CASE("planned scans take matrices, a final state alone and a workspace", "[planned]") {
   using m = mat<double, 2>;
   using v = vec<double, 2>;
   const extents shape{.batch = 1, .time = 9, .channel = 4};
@@ -239,7 +240,8 @@ TEST_CASE("matrices, a state alone, a workspace", "[planned]") {
   refuses("workspace", "as workspace_bytes() says", [&] { planned(1); });
 }
 
-TEST_CASE("a planned call refuses memory that the call would", "[planned][arguments]") {
+TEST_CASE("a planned call rejects the arrays that the unplanned call rejects",
+          "[planned][arguments]") {
   const extents shape{.batch = 1, .time = 2, .channel = 8};
   scan_arrays<float> v(shape, 3), want(shape, 3);
   linear_scan(want.view(want.gate), want.view(want.input), want.view(want.state));
@@ -257,14 +259,14 @@ TEST_CASE("a planned call refuses memory that the call would", "[planned][argume
   refuses("initial_state", "absent when planned",
           [&] { call({.initial_state = v.initial.data()}); });
   refuses("resets", "absent when planned", [&] { call({.resets = v.resets()}); });
-  // All of that has changed nothing.
+  // The rejected calls have changed nothing.
   call();
   CHECK(same_bits(v.state, want.state));
-  // In place, as documented.
+  // The documented aliasing of input and state works.
   call({.state = v.input.data()});
   CHECK(same_bits(v.input, want.state));
 
-  // Slices of one buffer lie between one another, apart or not.
+  // Interleaved slices of one buffer: first disjoint, then overlapping.
   std::vector<float> pack(2 * 3 * 8 + 8);
   const auto slice = [&](int at) {
     return sequence_view<float>(pack.data() + at, shape, {.time = 24, .channel = 1});
@@ -274,7 +276,7 @@ TEST_CASE("a planned call refuses memory that the call would", "[planned][argume
   refuses("state", "apart from 'gate'", [&] { packed({.state = pack.data() + 12}); });
 }
 
-TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
+TEST_CASE("a planned gated scan has the bits of the unplanned scan", "[planned][gated]") {
   const extents shape{.batch = 1, .time = 3, .channel = 20};
   using arrays = fo_pooling<>::arrays<sequence_view<const float>>;
   using pointers = fo_pooling<>::arrays<const float*>;
@@ -307,7 +309,7 @@ TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
       call();
       CHECK(same_bits(got, want));
 
-      // The state alone.
+      // A final state without outputs.
       std::fill(last.begin(), last.end(), 0.0f);
       auto silent = plan_gated_scan(cell, arrays{at(z), at(f), at(o)}, none, options);
       silent();

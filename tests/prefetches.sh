@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Where rows lie apart, as in packed buffers, hardware prefetchers lose them and the kernels prefetch by
-# instructions. Compilers drop these without a word: a function that does nothing but prefetch counts as
-# one without effect, and where it is not inlined its calls go. That cost gated scans four tenths of
-# their speed for a while. So: each kernel that processes whole rows prefetches every array that it reads.
+# Checks that each kernel for whole rows prefetches every array that it reads.
+#
+# Hardware prefetchers fail if rows have gaps, as in packed buffers, so the kernels use prefetch instructions.
+# Compilers may drop these silently: a function that only prefetches counts as having no effect, and calls
+# that are not inlined are removed. Gated scans once lost 40 % of their speed to this.
 # Use: prefetches.sh COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
@@ -16,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 
 level=-march=x86-64-v3
 if ! echo 'int x;' | "$compiler" $level -x c++ -c - -o "$work/x.o" 2>/dev/null; then
-  echo "no x86-64-v3 here: skipped"
+  echo "skipped: the compiler does not support x86-64-v3"
   exit 77
 fi
 
@@ -38,8 +39,7 @@ void scans(float* const* p, const scanrec::extents& shape) {
 CPP
 "$compiler" -std=c++20 -O2 $level "${include[@]}" -c "$work/unit.cpp" -o "$work/unit.o"
 
-# Recurrence, and the prefetches of every function that processes its rows with nothing in the way: 4 is
-# assume::plain.
+# Prints each recurrence and the prefetches in its row kernel without boundary checks: 4 is assume::plain.
 objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
   awk '/^[0-9a-f]+ <.*>:$/ {
          inside = /run_rows<\(.*assume\)4, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
@@ -51,12 +51,12 @@ objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
 cat "$work/found"
 
 failed=0
-# expect RECURRENCE ARRAYS: at least as many prefetches as arrays that it reads.
+# expect RECURRENCE ARRAYS: fails if there are fewer prefetches than arrays that are read.
 expect() {
   local count
   count=$(awk -v name="$1" '$1 == name {print $2}' "$work/found")
   if ((${count:-0} < $2)); then
-    echo "$1 has ${count:-no kernel and 0} prefetches for $2 arrays"
+    echo "$1: expected $2 prefetches or more, got ${count:-no kernel}"
     failed=1
   fi
 }

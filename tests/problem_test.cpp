@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Problems: which of their arrays overlap, and what backends plan from them.
+// Tests of problems: overlap of arrays, and the plans that backends make from them.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,8 +12,8 @@
 
 using namespace scanrec;
 
-TEST_CASE("arrays overlap where they share a byte, and only there", "[problem]") {
-  // Against brute force, over small arrays with all kinds of strides.
+TEST_CASE("arrays overlap if and only if they share a byte", "[problem]") {
+  // Compares with brute force on small arrays with all kinds of strides.
   std::vector<std::byte> memory(4096);
   int overlapping = 0, apart = 0;
   for (int trial = 0; trial < 20000; ++trial) {
@@ -52,7 +52,7 @@ TEST_CASE("arrays overlap where they share a byte, and only there", "[problem]")
   CHECK(apart > 1000);
 }
 
-TEST_CASE("a problem of more than 2^31 steps is planned in 64 bits", "[problem]") {
+TEST_CASE("a plan of more than 2^31 steps does not wrap", "[problem]") {
   const extents shape{.batch = 3, .time = std::int64_t{1} << 31, .channel = 5};
   float one = 0.5f;
   const sequence_view<const float> everywhere(&one, shape, scanrec::strides{0, 0, 0});
@@ -64,8 +64,7 @@ TEST_CASE("a problem of more than 2^31 steps is planned in 64 bits", "[problem]"
   CHECK(!to_string(plan).empty());
 }
 
-TEST_CASE("a plan describes the axis of lanes, the split of time and the stores of a problem",
-          "[problem]") {
+TEST_CASE("a plan describes the lane axis, the split of time and the kind of stores", "[problem]") {
   const extents shape{8, 8192, 256};
   float* nowhere = reinterpret_cast<float*>(4096);
   const sequence_view<float> rows(nowhere, shape), far(nowhere + (1 << 25), shape),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Matrices for the tests of layers: rows are steps.
+// Random matrices for the tests of layers. Rows are steps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 using matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// Numbers between -1 and 1.
+/// A matrix of uniform random numbers between -1 and 1.
 inline matrix random_matrix(std::int64_t rows, std::int64_t columns, unsigned seed) {
   reference::generator bits{seed};
   matrix m(rows, columns);
@@ -18,8 +18,8 @@ inline matrix random_matrix(std::int64_t rows, std::int64_t columns, unsigned se
   return m;
 }
 
-/// Whether two computations of the same numbers agree: products of Eigen may add in an order that
-/// depends on where a matrix begins.
+/// Whether two computations of the same numbers agree up to rounding. The summation order of
+/// Eigen's products may depend on the alignment of a matrix.
 template <class X, class Y>
 bool agree(const Eigen::MatrixBase<X>& x, const Eigen::MatrixBase<Y>& y) {
   return x.rows() == y.rows() && x.cols() == y.cols() &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// States that are recomputed from checkpoints: the bits of those that are stored, for every block
-// that a backend may ask for.
+// Tests of states recomputed from checkpoints: they have the bits of stored states, for every block
+// that a backend may request.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 #include "catch.hpp"
 
-/// A backend that takes no steps, and looks at the states that it could take them from.
+/// A backend that runs no steps and checks the states it is given.
 namespace looking {
 
 using namespace scanrec;
 using detail::block;
 using recurrence::lane_axis;
 
-/// What is expected, and how it is asked for.
+/// The expected states, and the blocks in which the backend requests them.
 template <class T>
 struct states {
   static constexpr bool recomputes_states = true;
   sequence_view<const T> stored;
   direction order;
   detail::lane_layout layout;
-  std::int64_t tile, channels;  // of a block
+  std::int64_t tile, channels;  // of one block
   std::int64_t* looked_at;
 };
 template <class T>
@@ -47,7 +47,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
   CHECK(room.states_bytes % 64 == 0);
   CHECK(room.bytes > room.states_bytes);
   CHECK(room.bytes % 64 == 0);
-  // Nobody may write after it.
+  // Detects writes outside the scratch.
   constexpr std::byte untouched{0x5a};
   std::vector<std::byte> memory(static_cast<std::size_t>(room.bytes + 128), untouched);
   void* first = memory.data();
@@ -83,7 +83,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
             next = part.end;
             const auto& s = r.state.strides;
             CHECK(on.layout.stride_of(s) == on.layout.unit());
-            // A step reads the state of the one after it in scan order, which the last has not.
+            // A step reads the state of the next row. The last row has no next one.
             for (std::int64_t i = part.begin + 1; i <= part.end && i < shape.time; ++i)
               for (std::int64_t k = part.channel; k < part.channel + part.channels; ++k) {
                 const std::int64_t time = on.order == direction::forward ? shape.time - 1 - i : i;
@@ -169,7 +169,7 @@ void check(const extents& shape, direction order, bool resets, bool starts) {
 
 }  // namespace
 
-TEST_CASE("recomputed states are those stored, bit for bit", "[recompute]") {
+TEST_CASE("recomputed states have the bits of stored states", "[recompute]") {
   for (const std::int64_t steps : {1, 2, 3, 127, 128, 129, 130, 255, 256, 257, 300})
     for (const direction order : {direction::forward, direction::reverse})
       for (const bool resets : {false, true}) {
@@ -178,14 +178,14 @@ TEST_CASE("recomputed states are those stored, bit for bit", "[recompute]") {
       }
 }
 
-TEST_CASE("a stretch has room for its steps and two more", "[recompute]") {
+TEST_CASE("the scratch of a checkpoint interval holds its steps and two more rows", "[recompute]") {
   CHECK(detail::interval_rows(1) == 3);
   CHECK(detail::interval_rows(127) == 129);
   CHECK(detail::interval_rows(128) == 130);
   CHECK(detail::interval_rows(1000) == 130);
   problem p;
   p.shape = {1, 300, 20, 1};
-  CHECK(detail::recompute_scratch(p, {}, 20).bytes == 0);  // reads its states from memory
+  CHECK(detail::recompute_scratch(p, {}, 20).bytes == 0);  // nothing is recomputed
   p.recomputed_bytes = 2;
   p.compute_bytes = 4;
   const detail::recompute_scratch rows(p, {}, 20);
@@ -197,7 +197,7 @@ TEST_CASE("a stretch has room for its steps and two more", "[recompute]") {
   CHECK(columns.states_bytes == 144 * 20 * 2);
 }
 
-TEST_CASE("a recurrence with its states in memory gets its block as it is", "[recompute]") {
+TEST_CASE("a recurrence with stored states gets its whole block in one call", "[recompute]") {
   const recurrence::forward<float, float, float> r;
   using R = std::remove_const_t<decltype(r)>;
   static_assert(!detail::recomputes<R> && detail::recomputed_bytes_of<R>() == 0);

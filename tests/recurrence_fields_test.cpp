@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lists of arrays of recurrences: how many there are, whether neighbours are read, and that
-// outputs come in the order in which the problem of the call lists them.
+// Tests of the array lists of recurrences: their number, the neighbours that steps read, and the
+// order of outputs, which must match the problem of the call.
 #include <complex>
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@
 
 #include "catch.hpp"
 
-/// A backend that runs nothing, and compares a recurrence with its problem.
+/// A backend that runs no steps and compares the recurrence with its problem.
 namespace comparing {
 
 struct outputs {
@@ -56,7 +56,7 @@ void run_recurrence(const outputs& on, R r, const scanrec::problem& p) {
   int reads = 0;
   for_reads(r, [&](const auto&) { ++reads; });
   CHECK(reads + static_cast<int>(own.size()) <=
-        p.count + 1);  // resets of resets are always visited
+        p.count + 1);  // for_reads visits the reset mask even if it is absent
   ++*on.seen;
 }
 
@@ -75,7 +75,7 @@ static_assert(detail::sequences_of<adjoint> == 6 && detail::halo_of<adjoint> == 
 static_assert(detail::sequences_of<tangent> == 6 && detail::halo_of<tangent> == -1);
 static_assert(detail::sequences_of<pooling> == 3 + 2 + 1 && detail::halo_of<pooling> == 0);
 
-/// Arrays of one shape, each in memory of its own.
+/// Arrays of one shape at distinct addresses.
 template <class T>
 class arrays {
  public:
@@ -84,7 +84,7 @@ class arrays {
   sequence_view<E> view() {
     return {pointer<E>(), shape};
   }
-  /// If it is wanted; with zero strides where a sum is.
+  /// A view if `wanted`, otherwise an absent one. A sum has zero strides along time and group.
   template <class E = T>
   sequence_view<E> view_if(bool wanted, bool sum = false) {
     if (!wanted) return {};
@@ -109,7 +109,7 @@ class arrays {
   }
 
  private:
-  // Nobody looks at what is there.
+  // The addresses are never dereferenced.
   template <class E>
   E* pointer() {
     return reinterpret_cast<E*>(static_cast<std::uintptr_t>(++count_) << 32);
@@ -117,7 +117,7 @@ class arrays {
   int count_ = 0;
 };
 
-/// Calls f(whether this, whether that, ...) for all answers to so many questions.
+/// Calls f(has) for every combination of yes and no; has(i) is the answer to question i.
 template <int Questions, class F>
 void for_all_answers(F f) {
   for (int i = 0; i < 1 << Questions; ++i)
@@ -221,14 +221,14 @@ void check_gated_scans() {
 
 }  // namespace
 
-TEST_CASE("outputs of linear scans come as listed", "[fields]") {
+TEST_CASE("linear scans list outputs in the order of the problem", "[fields]") {
   check_linear_scans<float, float>();
   check_linear_scans<bfloat16, bfloat16>();
   check_linear_scans<std::complex<double>, std::complex<double>>();
   check_linear_scans<mat<float, 3>, vec<float, 3>>();
 }
 
-TEST_CASE("outputs of gated scans come as listed", "[fields]") {
+TEST_CASE("gated scans list outputs in the order of the problem", "[fields]") {
   check_gated_scans<fo_pooling<>, float>();
   check_gated_scans<ifo_pooling<>, bfloat16>();
   check_gated_scans<gated_accumulation<>, double>();
@@ -236,7 +236,7 @@ TEST_CASE("outputs of gated scans come as listed", "[fields]") {
   check_gated_scans<rg_lru, float>();
 }
 
-TEST_CASE("outputs of sensitivities and of scans with an operator come as listed", "[fields]") {
+TEST_CASE("sensitivities and operator scans list outputs in the order of the problem", "[fields]") {
   int seen = 0;
   const comparing::outputs on{&seen};
   for_all_answers<4>([&](auto has) {

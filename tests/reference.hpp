@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tests compare with: the formulas in wide precision, their proven error bounds, and
-// arrays in every layout.
+// The reference of the tests: the formulas in wide precision, their proven error bounds, and arrays
+// in every layout.
 #pragma once
 
 #include <cmath>
@@ -53,7 +53,7 @@ inline long double magnitude(long double x) { return std::abs(x); }
 inline long double magnitude(std::complex<long double> x) { return std::sqrt(std::norm(x)); }
 inline long double magnitude(std::uint32_t x) { return x; }
 
-/// a * b; what it does with infinities is not of interest here, and costs std::complex much time.
+/// a * b. Infinities need no care here, which is much faster than the product of std::complex.
 template <class W>
 W product(W a, W b) {
   if constexpr (std::is_same_v<W, std::complex<long double>>)
@@ -109,7 +109,7 @@ inline constexpr layout all_layouts[] = {
     layout::channels_last, layout::time_contiguous, layout::padded,   layout::packed,
     layout::time_major,    layout::backwards,       layout::mirrored, layout::strided};
 
-/// 32 random bits at a time (Steele, Lea and Flood's SplitMix, 2014): the arrays are many.
+/// A fast generator of 32 random bits at a time (Steele, Lea and Flood's SplitMix, 2014).
 struct generator {
   std::uint64_t state;
   std::uint32_t operator()() {
@@ -127,7 +127,7 @@ inline std::vector<double> random_numbers(std::int64_t n, unsigned seed, double 
   return x;
 }
 
-/// An owned array and a view of it; elements the view does not own hold a pattern that must stay.
+/// An owned array and a view of it. Elements outside the view hold a pattern that must not change.
 template <class T>
 class array {
  public:
@@ -214,16 +214,17 @@ void for_each_sequence(const extents& s, F f) {
 
 // ---- the formulas -----------------------------------------------------------------------------
 
-/// A scan in wide precision with the bound on what a computation in T may differ by.
+/// A scan in wide precision, with the bound on the error of a computation in T.
 template <class T>
 struct scanned {
   std::vector<wide<T>> value;
   std::vector<long double> size, grown;  // s and S
 
-  /// What a computation may differ by that adds a term `more` times more often than most do.
+  /// The error bound at step t for a computation with `more` additions per term beyond those of
+  /// most.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
-    static const std::vector<long double> factors = [] {  // powers are slow
+    static const std::vector<long double> factors = [] {  // std::pow is slow
       std::vector<long double> all(257);
       for (std::size_t i = 0; i < all.size(); ++i)
         all[i] =
@@ -238,7 +239,8 @@ struct scanned {
 template <class T>
 constexpr int per_step = complex<T> ? 6 : 2;
 
-/// x[t] = a[t] x[t-1] + u[t] along one sequence, cut where cuts[t]; with |x_hat - x| <= bound.
+/// x[t] = a[t] x[t-1] + u[t] along one sequence, without the first term where resets[t] is set.
+/// Returns the values and their bound: |x_hat - x| <= bound.
 template <class T>
 scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wide<T> start,
                 const std::vector<bool>& resets, const std::vector<long double>& u_magnitude) {
@@ -258,7 +260,7 @@ scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wi
   return r;
 }
 
-/// `where` says what is checked: a string, or a function that makes one.
+/// `where` describes the check: a string, or a function that returns one.
 template <class T, class Where>
 void check_close(T got, wide<T> want, long double bound, const Where& where) {
   const auto text = [&]() -> std::string {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The argument that a call refuses.
+// A helper that returns the argument that a call rejects.
 #pragma once
 
 #include <string>

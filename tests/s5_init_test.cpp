@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Initial parameters of S5 and LRU layers.
+// Tests of the initial parameters of S5 and LRU layers.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -13,15 +13,15 @@ namespace {
 
 using namespace scanrec;
 
-TEST_CASE("the eigenvectors and eigenvalues of HiPPO-LegS give its normal part", "[s5_init]") {
+TEST_CASE("the eigendecomposition of HiPPO-LegS reproduces its normal part", "[s5_init]") {
   for (const int n : {2, 16, 64}) {
     const hippo_legs h = make_hippo_legs(n);
     const Eigen::MatrixXcd a = h.vectors * h.lambda.asDiagonal() * h.vectors.adjoint();
     double off = 0, size = 0;
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j) {
-        // LegS itself is lower triangular: -sqrt((2i + 1)(2j + 1)), -(i + 1) on the diagonal. Its
-        // normal part has the outer product of sqrt(i + 1/2) with itself more.
+        // LegS is lower triangular: -sqrt((2i + 1)(2j + 1)) below the diagonal and -(i + 1) on it.
+        // Its normal part is LegS plus the outer product of sqrt(i + 1/2) with itself.
         const double legs = i > j    ? -std::sqrt((2.0 * i + 1) * (2.0 * j + 1))
                             : i == j ? -(i + 1.0)
                                      : 0;
@@ -66,7 +66,8 @@ TEST_CASE("initial parameters lie in the ranges of their options", "[s5_init]") 
     CHECK(std::abs(std::norm(d.scale) + std::norm(d.gate) - 1) <= 1e-12);
     squares += std::norm(d.gate) / 4000;
   }
-  // Uniform on the ring: squared radii are uniform between 0.25 and 0.81; six standard errors.
+  // Parameters are uniform on the ring, so squared radii are uniform between 0.25 and 0.81. The
+  // tolerance is six standard errors.
   CHECK(std::abs(squares - 0.53) <= 6 * 0.56 / std::sqrt(12.0 * 4000));
   CHECK_THROWS_AS(make_s5<float>({.channels = 4, .states = 6, .blocks = 2}, engine),
                   argument_error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State spaces on GPUs against those on CPUs, which are tested against high precision and central
-// differences: the whole of a test for the emulator, and of one for a GPU.
+// Tests of state spaces on GPUs against those on CPUs, which have tests against high precision and
+// central differences. The same tests run on the emulator and on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using namespace scanrec;
 using tested::shared_vector;
 
-/// The parameters of a system where a GPU sees them.
+/// The parameters of a system in memory that a GPU can read.
 template <class R>
 struct parameters {
   using complex = std::complex<R>;
@@ -54,8 +54,8 @@ struct parameters {
   }
 };
 
-/// Everything that a call of s5() and one of s5_vjp() read and write; rows of a sequence are
-/// `apart` more steps away from those of the next one than they need be.
+/// All arrays of a call of s5() and one of s5_vjp(). The batch stride of sequences is `apart` steps
+/// longer than needed.
 template <class R>
 struct arrays {
   using complex = std::complex<R>;
@@ -101,7 +101,7 @@ struct arrays {
     return state_view<complex>(v.data(), {.batch = shape.batch, .time = 1, .channel = P});
   }
   sequence_view<const bool> resets() const {
-    // Rows that are apart have marks behind their last step, too.
+    // Rows with gaps have a reset after their last step, too.
     return {reinterpret_cast<const bool*>(reset_mask.data()),
             {.batch = shape.batch, .time = shape.time + (apart > 0 ? 1 : 0), .channel = 1},
             {.batch = shape.time + apart, .time = 1, .channel = 1, .group = 0}};
@@ -134,7 +134,7 @@ double distance(const V& got, const W& want) {
   }
   return most / size;
 }
-// Of a matrix of the host from one of a GPU.
+// The distance between a host matrix and one of a GPU.
 template <class V, class M>
 double apart(const V& got, const M& want) {
   return distance(got, std::vector<typename M::Scalar>(want.data(), want.data() + want.size()));
@@ -143,7 +143,7 @@ double apart(const V& got, const M& want) {
 template <class R, class Backend>
 void check(const std::string& name, s5_system<R> system, const extents& shape, bool varies,
            std::int64_t more_steps, Backend on, bool in_place = false) {
-  // A workspace of anything, or one of zeros that is to be left so.
+  // The workspace either holds anything, or zeros that the call must restore.
   const bool kept = !in_place;
   INFO(name << ", T " << shape.time << ", varies " << varies << ", in place " << in_place);
   const tested::device_stream s;
@@ -210,7 +210,8 @@ void check(const std::string& name, s5_system<R> system, const extents& shape, b
   CHECK(apart(gradients.log_step, want_grads.log_step) <= bound);
 }
 
-TEST_CASE("state spaces on a GPU are those on a CPU", "[s5][cuda_lanes][cuda_look_back]") {
+TEST_CASE("state spaces on a GPU equal those on a CPU within rounding",
+          "[s5][cuda_lanes][cuda_look_back]") {
   const auto each = []<class R>(R) {
     std::mt19937 engine(7);
     for (const bool bidirectional : {false, true}) {
@@ -250,7 +251,7 @@ TEST_CASE("state spaces on a GPU are those on a CPU", "[s5][cuda_lanes][cuda_loo
   each(double{});
 }
 
-TEST_CASE("state spaces on a GPU refuse what is wrong", "[s5][arguments]") {
+TEST_CASE("state spaces on a GPU reject invalid arguments", "[s5][arguments]") {
   std::mt19937 engine(7);
   s5_system<float> system = make_s5<float>({.channels = 2, .states = 8}, engine);
   const extents shape{.batch = 1, .time = 10, .channel = 2};

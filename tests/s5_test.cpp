@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Diagonal state spaces: outputs against values of high precision, all gradients against central
-// differences, streams, arguments.
+// Tests of diagonal state spaces: outputs against high-precision values, gradients against central
+// differences, streams and argument errors.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -38,7 +38,7 @@ void check_rows(discretisation method) {
   Eigen::Array<std::complex<R>, Eigen::Dynamic, 1> lambda(100), g(100), s(100);
   Eigen::Array<R, Eigen::Dynamic, 1> step(100);
   for (Eigen::Index i = 0; i < 100; ++i) {
-    // Of all sizes, 0 among them.
+    // Magnitudes from denormal to 10, and 0.
     const double size = i % 10 == 9   ? 0
                         : i % 10 == 8 ? 4 * std::numeric_limits<R>::denorm_min()
                                       : std::pow(10.0, 1 - static_cast<double>(i % 10));
@@ -66,14 +66,14 @@ void check_rows(discretisation method) {
     }
   }
 }
-TEST_CASE("vectors of discretisations are those of their elements", "[s5]") {
+TEST_CASE("discretising a vector equals discretising each element", "[s5]") {
   for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear})
     check_rows<float>(method), check_rows<double>(method);
 }
 
 // ---- the state space --------------------------------------------------------------------------
 
-TEST_CASE("outputs of a small system are those of mpmath", "[s5]") {
+TEST_CASE("outputs of a small system equal values from mpmath", "[s5]") {
   namespace values = state_space_values;
   system_d s;
   s.lambda.resize(3), s.log_step.resize(3), s.feedthrough.resize(2);
@@ -100,13 +100,13 @@ TEST_CASE("outputs of a small system are those of mpmath", "[s5]") {
   }
 }
 
-/// A system, inputs and a loss: a weighted sum of outputs and of real and imaginary parts of final
-/// states.
+/// A system, its inputs and a loss: a weighted sum of the outputs and of the real and imaginary
+/// parts of the final states.
 struct loss_of {
   system_d s;
   extents shape{.batch = 2, .time = 6, .channel = 3};
   std::vector<double> u = random_numbers(36, 1), weight = random_numbers(36, 2);
-  std::vector<double> intervals;  // none: steps are alike
+  std::vector<double> intervals;  // empty: all steps have the same length
   std::vector<complex> start, last_weight;
   bool resets_at[12] = {false, false, false, true,  false, false,
                         false, true,  false, false, false, false};
@@ -184,7 +184,7 @@ void check_gradients(const std::string& name, const system_d& system,
          sequence_view<const double>(loss.weight.data(), loss.shape),
          sequence_view<complex>(scratch.data(), loss.states_shape()), g,
          sequence_view<double>(u_grad.data(), loss.shape), options);
-  // Gradients are added to: a second call doubles them.
+  // Gradients accumulate, so a second call doubles them.
   system_d twice = g;
   std::vector<double> u_again(36);
   s5_vjp(loss.s, sequence_view<const double>(loss.u.data(), loss.shape),
@@ -223,7 +223,7 @@ void check_gradients(const std::string& name, const system_d& system,
       check_complex("initial_state", start_grad[i], loss.start[i]);
 }
 
-TEST_CASE("gradients of state spaces are central differences", "[s5]") {
+TEST_CASE("gradients of state spaces equal central differences", "[s5]") {
   std::mt19937 engine(7);
   for (const bool bidirectional : {false, true}) {
     system_d s = make_s5<double>({.channels = 3,
@@ -246,7 +246,7 @@ TEST_CASE("gradients of state spaces are central differences", "[s5]") {
                   make_lru<double>({.channels = 3, .states = 3, .least_radius = 0.4}, engine));
 }
 
-TEST_CASE("intervals of one are none; of two, twice the step", "[s5]") {
+TEST_CASE("intervals of 1 equal no intervals; intervals of 2 double the step", "[s5]") {
   std::mt19937 engine(3);
   auto s = make_s5<double>({.channels = 5, .states = 24}, engine);
   const extents shape{.batch = 2, .time = 200, .channel = 5}, wide{2, 200, 12};
@@ -300,7 +300,7 @@ TEST_CASE("gradients of intervals have the same bits for any number of threads",
   }
 }
 
-TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs", "[s5]") {
+TEST_CASE("chunked streams, padded arrays and several threads give the same outputs", "[s5]") {
   std::mt19937 engine(3);
   const auto s = make_s5<float>({.channels = 5, .states = 24}, engine);
   const extents shape{.batch = 2, .time = 200, .channel = 5}, wide{2, 200, 12};
@@ -323,7 +323,7 @@ TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs",
        {.initial_state = state_view<const std::complex<float>>(carried.data(), wide),
         .final_state = state_view(carried.data(), wide)});
   }
-  // Products of other sizes are added up in another order.
+  // Matrix products of another size sum their terms in another order.
   for (std::size_t i = 0; i < y.size(); ++i) {
     CHECK(std::abs(y[i] - padded[i / 5 * 9 + i % 5]) <= 1e-5f * (1 + std::abs(y[i])));
     CHECK(std::abs(y[i] - chunked[i]) <= 1e-5f * (1 + std::abs(y[i])));
@@ -332,9 +332,8 @@ TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs",
     CHECK(std::abs(last[i] - carried[i]) <= 1e-5f * (1 + std::abs(last[i])));
 }
 
-TEST_CASE("gradients of a state space in the places of arguments have the bits of results apart",
-          "[s5]") {
-  // Products round by where their arrays begin, so all begin at a multiple of a vector.
+TEST_CASE("gradients that alias arguments have the bits of separate gradients", "[s5]") {
+  // The rounding of Eigen's products depends on alignment, so all arrays are aligned to a vector.
   using reals = std::vector<double, Eigen::aligned_allocator<double>>;
   using complexes = std::vector<complex, Eigen::aligned_allocator<complex>>;
   const extents shape{.batch = 3, .time = 50, .channel = 5};
@@ -378,7 +377,7 @@ TEST_CASE("gradients of a state space in the places of arguments have the bits o
                sequence_view<const complex>(states.data(), wide),
                sequence_view<const double>(y.data(), shape), sequence_view(scratch.data(), wide), g,
                sequence_view(u_grad.data(), shape), o);
-        if (both_ways) initial_grad.clear();  // which the call has not written
+        if (both_ways) initial_grad.clear();  // the call does not write it
         return std::tuple(u_grad, initial_grad, complexes(g.lambda.begin(), g.lambda.end()),
                           complexes(g.input.reshaped().begin(), g.input.reshaped().end()),
                           reals(g.log_step.begin(), g.log_step.end()));
@@ -388,9 +387,10 @@ TEST_CASE("gradients of a state space in the places of arguments have the bits o
     }
 }
 
-TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5][bounds]") {
+TEST_CASE("state spaces access no memory outside their arrays", "[s5][bounds]") {
   reference::generator bits{5};
-  // Arrays of products: rows of contiguous channels with gaps; sequences in either order.
+  // Arrays that enter matrix products: rows of contiguous channels with gaps, and a batch stride of
+  // either sign.
   const auto rows = [&](const extents& shape) {
     const std::int64_t row = shape.channel + bits() % 3, all = shape.time * row + bits() % 3;
     return strides{.batch = bits() % 2 == 0 ? all : -all, .time = row, .channel = 1};
@@ -417,7 +417,7 @@ TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5]
                intervals_grad = of(0.0f, narrow);
     const auto states = of(complex(), wide), scratch = of(complex(), wide),
                gates = of(complex(), own);
-    // The scan's own arrays take any strides, negative ones of time included.
+    // Arrays that only the scan uses: any strides, negative time strides included.
     using tested::broadcasts;
     const auto any = [&]<class T>(T, const extents& e, broadcasts allowed) {
       return tested::guarded<T>(e, tested::random_strides(e, allowed, bits), bits);
@@ -457,14 +457,14 @@ TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5]
   }
 }
 
-TEST_CASE("state spaces do not see what begins behind their last step", "[s5][resets]") {
+TEST_CASE("state spaces ignore a reset after their last step", "[s5][resets]") {
   std::mt19937 engine(11);
   for (const bool bidirectional : {false, true})
     for (const bool varies : {false, true}) {
       const loss_of loss(
           make_s5<double>({.channels = 3, .states = 4, .bidirectional = bidirectional}, engine));
       const auto& s = loss.s;
-      // The resets of the six steps, and one more.
+      // The resets of the six steps and one after the last step.
       bool reset_mask[14] = {};
       for (int b = 0; b < 2; ++b) {
         std::copy_n(loss.resets_at + 6 * b, 6, reset_mask + 7 * b);
@@ -501,7 +501,8 @@ TEST_CASE("state spaces do not see what begins behind their last step", "[s5][re
     }
 }
 
-/// A system without exp, and with products whose sums have two terms, which Eigen may order.
+/// A system whose golden bits are portable: no exp, and products of at most two terms, so Eigen's
+/// summation order does not matter.
 system_d golden_system() {
   system_d s;
   s.method = discretisation::bilinear;
@@ -555,7 +556,7 @@ void refuses(const std::string& argument, const std::string& text, F f) {
     CHECK(std::string(e.what()).find(text) != std::string::npos);
   }
 }
-TEST_CASE("bad arguments of state spaces", "[s5]") {
+TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]") {
   std::mt19937 engine(5);
   const auto good = make_s5<double>({.channels = 3, .states = 4}, engine);
   const extents shape{.batch = 1, .time = 8, .channel = 3}, states_shape{1, 8, 2};
@@ -582,7 +583,7 @@ TEST_CASE("bad arguments of state spaces", "[s5]") {
     s5(good, sequence_view<const double>(u.data(), shape, {24, 1, 8}), X, Y);
   });
   refuses("y", "contiguous", [&] { s5(good, U, X, sequence_view<double>(nullptr, shape)); });
-  // Overlap, rows that are not apart, and states of the wrong shape: nothing is written.
+  // Overlapping arrays, overlapping rows and wrong shapes: nothing is written.
   std::vector<double> more(48, 7);
   std::vector<complex> states7(32, complex(7)), few7(4, complex(7));
   const sequence_view<double> Y7(more.data(), shape);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes tests/scipy_filters.hpp: what SciPy's filters make of a short signal.
+"""Write tests/scipy_filters.hpp: outputs of SciPy's filters for a short signal.
 
-Needs NumPy and SciPy; the values in the repository are those of the version that they name. Run it
-only to make them again.
+Needs NumPy and SciPy. The header names the SciPy version of its values. Run this script only to
+regenerate them.
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans with their memory: arrays of any type in any layout, filled at random, and the
-// comparison of what comes out with the reference.
+// Selective scans with their arrays: any type in any layout, filled with random numbers. Results
+// are compared with the reference.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using namespace scanrec;
 using selective_reference::bounded_number;
 using selective_reference::problem;
 
-/// How the axes of an array lie in memory.
+/// The memory order of the axes of an array.
 enum class order { channels_last, time_contiguous, time_major, backwards, random };
 inline constexpr std::array all_orders{order::channels_last, order::time_contiguous,
                                        order::time_major, order::backwards, order::random};
@@ -69,7 +69,7 @@ struct array {
     const tested::spanned span(of, strides);
     first = span.first;
     given = true;
-    elements.reserve(1);  // of nothing there is a pointer, too
+    elements.reserve(1);  // an empty array has a pointer, too
     elements.assign(static_cast<std::size_t>(span.elements), S(0.25f));
   }
   [[nodiscard]] bool absent() const { return !given; }
@@ -77,7 +77,7 @@ struct array {
     return elements[first + b * strides.batch + t * strides.time + c * strides.channel +
                     g * strides.group];
   }
-  /// Calls f(element, its number in (batch, time, channel, group)); time runs as the scan does.
+  /// Calls f(element, index in (batch, time, channel, group)). Time runs in scan order.
   template <class F>
   void each(bool reversed, F f) {
     std::int64_t k = 0;
@@ -112,7 +112,7 @@ struct array {
   }
 };
 
-/// B or C. Complex ones of every step are two arrays.
+/// B or C. Complex values per step are two arrays.
 template <class V, class S>
 struct bc {
   array<S> steps, imaginary;
@@ -130,7 +130,7 @@ struct bc {
   bool operator==(const bc&) const = default;
 };
 
-/// What is read of a call; R is the real type of V.
+/// The inputs of a call. R is the real type of V.
 template <class V, class S, class R = detail::real_part_of<V>>
 struct given {
   array<S> u, delta, z, out_grad;
@@ -140,7 +140,7 @@ struct given {
   tested::guarded_vector<unsigned char> reset_mask;
   sequence_view<const bool> resets;
 };
-/// What is written.
+/// The results of a call.
 template <class V, class S, class R = detail::real_part_of<V>>
 struct written {
   array<S> out, u, delta, z;
@@ -171,7 +171,7 @@ class call {
     const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
     const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
     const extents rows{.batch = shape.batch, .time = shape.time};
-    // How arrays lie that have no time.
+    // The layout of arrays without a time axis.
     const order still = lies == order::random ? lies : order::channels_last;
     const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
       const bool sequences = &e == &shape || &e == &steps || &e == &rows;
@@ -187,7 +187,7 @@ class call {
       });
     };
     const auto unit = [&] { return 2 * fraction() - 1; };
-    // A state, or a number that goes with one.
+    // A random number of the state's type.
     const auto any = [&] {
       if constexpr (complexes)
         return V(static_cast<real>(unit()), static_cast<real>(unit()));
@@ -195,7 +195,7 @@ class call {
         return unit();
     };
     fill(in.u, shape, numbers.u, unit);
-    // Steps from nothing to some; with softplus a few that are far above its threshold.
+    // Step sizes from zero to moderate. With softplus, a few are far above its threshold.
     fill(in.delta, shape, numbers.delta, [&] {
       if (!p.softplus) return 0.02 + 0.5 * fraction() - (p.grows ? 0.1 : 0.0);
       return fraction() < 0.02 ? 30.0 : 3 * unit() - 2;
@@ -292,7 +292,8 @@ class call {
     selective_scan_vjp(on, arrays(), in.out_grad.sequence(), gradients(), vjp_options(kept));
   }
 
-  /// Every result lies within its bound; rates may be off by a fraction of themselves besides.
+  /// Checks that every result is within its bound. `rate` is an additional relative error of the
+  /// rates.
   void check(long double rate = 0) {
     auto m = selective_reference::arithmetic::of<real>();
     m.rate = rate;
@@ -386,7 +387,8 @@ inline std::string to_string(const problem& p) {
   return text;
 }
 
-/// Something of everything, with tails of packs, of blocks of states and of checkpoint intervals.
+/// The usual problem: most options are set, with tails of packs, of state blocks and of checkpoint
+/// intervals.
 inline problem usual() {
   problem p;
   p.shape = {.batch = 2, .time = 300, .channel = 42};
@@ -394,7 +396,7 @@ inline problem usual() {
   return p;
 }
 
-/// Arrays whose sequences are steps [first, last) of a call.
+/// The arrays of a call, restricted to steps [first, last).
 template <class V, class S>
 selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t last) {
   selective_arrays<V> part = of.arrays();
@@ -411,7 +413,7 @@ selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t la
   return part;
 }
 
-/// Whether all of y is twice x.
+/// Whether every element of y is twice that of x.
 template <class V>
 bool doubled(array<V>& x, array<V>& y) {
   bool same = true;
@@ -421,7 +423,7 @@ bool doubled(array<V>& x, array<V>& y) {
   return same;
 }
 
-/// The bits of results of 16 bits, in the order of their axes.
+/// The bits of 16-bit results, in the order of their axes.
 template <class V>
 std::vector<std::uint16_t> bits_of(call<V, bfloat16>& of) {
   std::vector<std::uint16_t> bits;
@@ -430,7 +432,7 @@ std::vector<std::uint16_t> bits_of(call<V, bfloat16>& of) {
   return bits;
 }
 
-/// A problem of any kind.
+/// A random problem.
 inline problem random_problem(reference::generator& bits) {
   const auto one_of = [&](const auto&... values) {
     const std::int64_t all[]{values...};
@@ -453,8 +455,8 @@ inline problem random_problem(reference::generator& bits) {
   return p;
 }
 
-/// Random problems, changed by change(problem), lie within their bounds; every other adjoint gets
-/// the checkpoints of the forward call.
+/// Checks that random problems, after change(problem), are within their bounds. Every other adjoint
+/// gets the checkpoints of the forward call.
 template <class V, class S, class Backend>
 void check_random_problems(
     int count, std::uint64_t seed, const Backend& on, void (*change)(problem&) = [](problem&) {},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Golden bits of selective scans.
+// The check of the golden bits of selective scans.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace selective_calls {
 
-/// Checks the row of an element type on a backend: usual problems in two directions and three
-/// layouts, with states kept and not, and one long sequence.
+/// Checks the golden row of an element type on a backend: the usual problem in both directions and
+/// three layouts, with and without checkpoints, and one long sequence.
 template <class V, class S, class Backend>
 void check_golden(const std::string& name, const Backend& on) {
   golden::row row("selective_scan and vjp, " + name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A selective scan and its gradients in long double, by the formulas, each number with a bound of
-// what rounding may do to it.
+// A reference selective scan with gradients in long double, by the formulas. Every number has a
+// bound on its rounding error.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace selective_reference {
 using namespace scanrec;
 using reference::widened;
 
-/// A number, and how far from it what is computed in a type with this unit roundoff may lie.
+/// An exact number and a bound on the error of a computation in a type with this unit roundoff.
 template <class Number>
 struct bounded_number {
   Number value{};
@@ -41,11 +41,11 @@ template <class Number>
 bounded real_of(bounded_number<Number> x) {
   return {real_of(x.value), x.error};
 }
-/// Arithmetic of one type: every operation hands errors on and adds its own rounding. Bounds of
-/// functions are those of their headers, in units in the last place.
+/// Arithmetic of one type. Every operation propagates errors and adds its own rounding. Error
+/// bounds of functions are those of their headers, in units in the last place.
 struct arithmetic {
   long double u = 0, tiny = 0;
-  long double rate = 0;  // by which fraction of itself a rate may be off, besides
+  long double rate = 0;  // additional relative error of rates
 
   template <class V>
   static arithmetic of() {
@@ -57,7 +57,7 @@ struct arithmetic {
     const long double own = 2 * ulps * u * (std::abs(value) + error);
     return {value, error + own + (error + std::abs(value) > 0 ? tiny : 0)};
   }
-  /// Of two complex numbers each part is two products, the second of which adds the first.
+  /// In a complex product, each part is two products, and the second is fused with the sum.
   template <class X, class Y>
   [[nodiscard]] auto product(bounded_number<X> a, bounded_number<Y> b) const {
     constexpr bool complexes = std::is_same_v<X, complex> && std::is_same_v<Y, complex>;
@@ -70,7 +70,7 @@ struct arithmetic {
                                            bounded_number<Number> b) const {
     return rounded(a.value + b.value, a.error + b.error, 0.5L);
   }
-  /// Where the slope is at most `slope`.
+  /// A function whose slope is at most `slope`.
   [[nodiscard]] bounded function(long double value, long double slope, bounded of,
                                  long double ulps) const {
     return rounded(value, slope * of.error, ulps);
@@ -79,7 +79,7 @@ struct arithmetic {
     const long double e = std::exp(y.value);
     return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
   }
-  /// A point of the circle is right to 2 u + 2 u |angle| in each of its parts.
+  /// A point on the unit circle is right to 2 u + 2 u |angle| in each of its parts.
   [[nodiscard]] bounded_complex exp(bounded_complex y) const {
     const bounded size = exp(bounded{y.value.real(), y.error});
     const long double angle = std::abs(y.value.imag()) + y.error;
@@ -96,13 +96,13 @@ struct arithmetic {
     return x.value > 20 ? bounded{1, 0} : sigmoid(x);
   }
 };
-/// A sum in any order, of which an element passes through `most` additions.
+/// A sum in any order, in which an element passes through at most `most` additions.
 template <class Number>
 struct running_sum {
   Number value{};
   long double error = 0, size = 0, count = 0;
 
-  /// In `terms` additions.
+  /// Adds x, which costs `terms` additions.
   void add(bounded_number<Number> x, int terms = 1) {
     value += x.value, error += x.error, size += std::abs(x.value) + x.error, count += terms;
   }
@@ -111,21 +111,21 @@ struct running_sum {
   }
 };
 
-/// The sizes of a problem, and what it has.
+/// The sizes and the optional arrays of a problem.
 struct problem {
   extents shape{};
   std::int64_t groups = 1, states = 1;
   bool b_steps = true, c_steps = true;
   bool softplus = true, d = true, z = true, bias = true, initial = true;
   bool intervals = false;
-  int resets =
-      0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
+  // 0: absent; 1: one column for all channels; 2: one per channel; 3 and 4: one more step.
+  int resets = 0;
   bool grows = false;
   direction order = direction::forward;
 };
 
-/// All arrays of a call as long doubles, contiguous and channels-last, states last; Number: of
-/// states.
+/// All arrays of a call in long double, contiguous, channels last and states last. Number is the
+/// type of states.
 template <class Number>
 struct arrays {
   using numbers = std::vector<long double>;
@@ -133,14 +133,14 @@ struct arrays {
   std::vector<Number> a, b, c, initial, final_grad;
   std::vector<std::uint8_t> reset;  // (batch, time, channel), in scan order
 };
-/// The same of results.
+/// The results of a call, with error bounds.
 template <class Number>
 struct results {
   std::vector<bounded> out, u, delta, d, z, bias, intervals;
   std::vector<bounded_number<Number>> final_state, a, b, c, initial;
 };
 
-/// Everything, with time as `in` has it: in scan order.
+/// Computes all results. Time is in scan order, as in `in`.
 template <class Number>
 results<Number> evaluate(const problem& p, const arrays<Number>& in, const arithmetic& m) {
   using state = bounded_number<Number>;
@@ -242,7 +242,7 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
-  // An element of a sum over time passes through 128 additions at most, then through wide ones.
+  // An element of a sum over time passes through at most 128 additions, and then through wide ones.
   const auto put = [&](auto& to, const auto& sums) {
     for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans and their adjoint: within proven bounds of long doubles in every layout and with
-// everything that a call may have or lack; the same bits for any number of threads; resets, streams
-// and single steps bit for bit; gradients against central differences.
+// Tests of selective scans and their adjoint: proven error bounds against long double in every
+// layout and with every combination of optional arrays, bits that do not depend on threads, resets,
+// streams and single steps bit for bit, and gradients against central differences.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -36,24 +36,24 @@ void check_random_problems(int count, std::uint64_t seed) {
   selective_calls::check_random_problems<V, S>(count, seed, tiled{.threads = 2});
 }
 
-TEST_CASE("selective scans within the bound, float", "[selective]") {
+TEST_CASE("selective scans are within the error bound, float", "[selective]") {
   check_random_problems<float, float>(60, 1);
 }
-TEST_CASE("selective scans within the bound, double", "[selective]") {
+TEST_CASE("selective scans are within the error bound, double", "[selective]") {
   check_random_problems<double, double>(40, 2);
 }
-TEST_CASE("selective scans within the bound, 16 bits", "[selective]") {
+TEST_CASE("selective scans are within the error bound, 16 bits", "[selective]") {
   check_random_problems<float, bfloat16>(30, 3);
   check_random_problems<float, float16>(30, 4);
 }
 
-TEST_CASE("selective scans within the bound, complex", "[selective]") {
+TEST_CASE("selective scans are within the error bound, complex", "[selective]") {
   check_random_problems<std::complex<float>, float>(30, 5);
   check_random_problems<std::complex<float>, bfloat16>(15, 6);
   check_random_problems<std::complex<double>, double>(20, 7);
 }
 
-TEST_CASE("selective scans of many states", "[selective]") {
+TEST_CASE("selective scans of many states are within the error bound", "[selective]") {
   problem p;
   p.shape = {.batch = 1, .time = 140, .channel = 18};
   for (const std::int64_t states : {40, 63, 256}) {
@@ -64,8 +64,8 @@ TEST_CASE("selective scans of many states", "[selective]") {
   }
 }
 
-TEST_CASE("selective scans whose tasks have several packs are within the bound", "[selective]") {
-  // Enough packs for four to a task, whatever the number of lanes, and for two tasks to a sequence.
+TEST_CASE("selective scans with several packs per task are within the error bound", "[selective]") {
+  // Enough packs for four per task, for any number of lanes, and two tasks per sequence.
   problem p;
   p.shape = {.batch = 2 * detail::selective_policy::enough_strips, .time = 3, .channel = 81};
   p.states = 2, p.intervals = true;
@@ -74,7 +74,7 @@ TEST_CASE("selective scans whose tasks have several packs are within the bound",
   many.check();
 }
 
-/// And intervals.
+/// The usual problem with intervals.
 problem usual() {
   problem p = selective_calls::usual();
   p.intervals = true;
@@ -93,7 +93,8 @@ void check_bits() {
       many.run(tiled{.threads = threads}, threads != 3);
       CHECK(many.got == one.got);
     }
-    // Sums over channels are of other parts there.
+    // The sequential backend groups sums over channels differently, so those are checked only
+    // against the bound.
     call<V, float> plain(p, order::channels_last, 7);
     plain.run(sequential{});
     CHECK(plain.got.out == one.got.out);
@@ -107,14 +108,13 @@ void check_bits() {
   }
 }
 
-TEST_CASE("the same bits for any number of threads, kept or not", "[selective]") {
+TEST_CASE("the bits do not depend on threads or on the presence of checkpoints", "[selective]") {
   check_bits<float>();
   check_bits<std::complex<float>>();
 }
 
-TEST_CASE("sums over channels of all groups and two neighbouring intervals are kept apart",
-          "[selective]") {
-  // Threads may add to these sums in any order; here they begin all of them before any is finished.
+TEST_CASE("sums over channels keep groups and neighbouring intervals separate", "[selective]") {
+  // Threads may add to these sums in any order. Here all sums are started before any is finished.
   const std::int64_t batch = 2, steps = 2 * memory::checkpoint_interval, states = 3, groups = 2;
   std::vector<float> grad(static_cast<std::size_t>(batch * steps * groups * states));
   detail::selective_problem<float> p;
@@ -158,7 +158,7 @@ TEST_CASE("sums over channels of all groups and two neighbouring intervals are k
                 value(b * groups + g, t / memory::checkpoint_interval));
 }
 
-TEST_CASE("layouts change no bit", "[selective]") {
+TEST_CASE("the layout of arrays changes no bit of the results", "[selective]") {
   call<float, bfloat16> first(usual(), order::channels_last, 8);
   first.run(tiled{});
   for (const order lies : all_orders) {
@@ -169,7 +169,7 @@ TEST_CASE("layouts change no bit", "[selective]") {
   }
 }
 
-/// States that lie side by side in whole packs have steps of their own.
+/// Numbers of states that fill whole packs use a separate single-step kernel.
 template <class V>
 void check_streams() {
   for (const std::int64_t states : {6, 16, 48})
@@ -192,12 +192,12 @@ void check_streams() {
     }
 }
 
-TEST_CASE("pieces of a stream, and single steps, have the bits of the whole", "[selective]") {
+TEST_CASE("streams in pieces and single steps have the bits of the whole sequence", "[selective]") {
   check_streams<float>();
   check_streams<double>();
 }
 
-TEST_CASE("a first step without states has the bits of one from zeros", "[selective]") {
+TEST_CASE("a step without an initial state has the bits of a step from zeros", "[selective]") {
   problem p = usual();
   p.resets = 0, p.states = 16, p.shape.time = 1;
   call<float, float> absent(p, order::channels_last, 9), zeros(p, order::channels_last, 9);
@@ -208,7 +208,7 @@ TEST_CASE("a first step without states has the bits of one from zeros", "[select
   CHECK(absent.got.out == zeros.got.out);
 }
 
-TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
+TEST_CASE("a reset has the bits of a new sequence", "[selective]") {
   for (const bool reverse : {false, true}) {
     problem p = usual();
     p.resets = 1, p.initial = false;
@@ -218,7 +218,7 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
     for (std::int64_t i = 0; i < 600; ++i) packed.in.reset_mask[i] = false;
     for (const std::int64_t b : {0, 1})
       for (const std::int64_t t : {0, 1, 77, 205}) packed.in.reset_mask[b * 300 + t] = true;
-    // What lies behind a reset cannot be seen, whatever it is.
+    // No gradient crosses a reset, so the parts run without final_grad.
     packed.in.final_grad = {}, apart.in.final_grad = {};
     packed.run(tiled{});
     for (int i = 0; i + 1 < 5; ++i) {
@@ -245,7 +245,7 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
   }
 }
 
-TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[selective]") {
+TEST_CASE("a NaN stays in its channel and ends at a reset", "[selective]") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   problem p = usual();
   p.resets = 1;
@@ -256,7 +256,7 @@ TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[se
   };
   auto good = make(), bad = make();
   bad.in.u.at(1, 200, 17, 0) = nan;
-  // A B that is not a number is one of all channels of its group.
+  // A NaN in B reaches all channels of its group.
   bad.in.b.steps.at(0, 100, 1, 2) = nan;
   good.run(tiled{}), bad.run(tiled{});
   const auto touched = [&](std::int64_t b, std::int64_t t, std::int64_t d) {
@@ -268,19 +268,19 @@ TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[se
       for (std::int64_t d = 0; d < 42; ++d) {
         const float is = bad.got.out.at(b, t, d, 0), was = good.got.out.at(b, t, d, 0);
         wrong += touched(b, t, d) ? !std::isnan(is) : is != was;
-        // Gradients of u go back from the reset at most, through B, C and gates alone.
+        // Gradients of u flow back no further than the reset, and only through B, C and gates.
         const float of_u = bad.got.u.at(b, t, d, 0), of_u_was = good.got.u.at(b, t, d, 0);
         wrong_gradients += b == 1 && d != 17 && of_u != of_u_was;
       }
   CHECK(wrong == 0);
   CHECK(wrong_gradients == 0);
-  // Behind the reset C's gradient has nothing of it: lanes beyond the channels have forgotten too.
+  // After the reset the gradient of C shows no NaN: lanes past the last channel are reset too.
   for (std::int64_t t = 250; t < 300; ++t)
     for (std::int64_t n = 0; n < 6; ++n)
       CHECK(bad.got.c.steps.at(0, t, 1, n) == good.got.c.steps.at(0, t, 1, n));
 }
 
-/// Of real and of complex states, whose parts are numbers of their own.
+/// Checks real and complex states. The real and imaginary parts are varied separately.
 template <class V>
 void check_central_differences(int count, std::uint64_t seed) {
   reference::generator bits{seed};
@@ -325,12 +325,12 @@ void check_central_differences(int count, std::uint64_t seed) {
   }
 }
 
-TEST_CASE("gradients are central differences", "[selective]") {
+TEST_CASE("gradients equal central differences", "[selective]") {
   check_central_differences<double>(12, 12);
   check_central_differences<std::complex<double>>(8, 18);
 }
 
-TEST_CASE("complex B and C are one array or their parts", "[selective]") {
+TEST_CASE("complex B and C may be one array or separate parts", "[selective]") {
   problem p = usual();
   p.d = p.z = p.intervals = false;
   call<std::complex<float>, float> of(p, order::channels_last, 19);
@@ -358,7 +358,7 @@ TEST_CASE("complex B and C are one array or their parts", "[selective]") {
   }
 }
 
-TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
+TEST_CASE("gradients accumulate, alias their inputs and accept empty shapes", "[selective]") {
   problem p = usual();
   p.shape.channel = 10;
   call<double, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
@@ -373,7 +373,7 @@ TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
   CHECK(doubled(once.got.bias, twice.got.bias));
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
-  // Outputs over u, the gradient of delta over delta.
+  // The gradient of delta overwrites delta; the output overwrites u.
   call<double, double> position(p, order::time_contiguous, 13);
   gradients = position.gradients();
   gradients.delta = position.in.delta.sequence();
@@ -400,7 +400,7 @@ void check_in_place() {
   const auto make = [&] { return call<V, S>(p, order::time_contiguous, 13); };
   auto apart = make();
   apart.run(tiled{});
-  // Outputs over the array of inputs that `choose` picks. The rest of the results are the same.
+  // The output overwrites the input that `choose` selects. The other results stay the same.
   const auto check_out = [&](const char* name, auto choose) {
     auto c = make();
     auto& over = choose(c.in);
@@ -424,7 +424,7 @@ void check_in_place() {
   CHECK(streamed.got.out == apart.got.out);
   CHECK(streamed.in.initial == apart.got.final_state);
 
-  // A gradient over an array of inputs, with checkpoints and without.
+  // A gradient overwrites an input, with and without checkpoints.
   const auto check_grad = [&](const char* name, auto choose, auto result, auto set) {
     for (const bool kept : {true, false}) {
       auto c = make();
@@ -457,12 +457,12 @@ void check_in_place() {
       [](auto& g, auto& over) { g.initial_state = over.state(); });
 }
 
-TEST_CASE("results in the places of arguments have the bits of results apart", "[selective]") {
+TEST_CASE("results that alias arguments have the bits of separate results", "[selective]") {
   check_in_place<double, double>();
   check_in_place<float, float>();
 }
 
-TEST_CASE("a workspace of the caller", "[selective]") {
+TEST_CASE("a caller-provided workspace changes no bit", "[selective]") {
   const problem p = usual();
   call<float, float> own(p, order::channels_last, 15), given(p, order::channels_last, 15);
   own.run(tiled{.threads = 2});
@@ -482,8 +482,8 @@ TEST_CASE("a workspace of the caller", "[selective]") {
 
 namespace {
 
-/// The work of all tasks over the time that `threads` need, where these claim tasks in order and
-/// wait for the last interval of the same channels.
+/// Parallel efficiency: the work of all tasks divided by `threads` times the finishing time.
+/// Threads claim tasks in order and wait for the previous interval of the same channels.
 double efficiency_of(const detail::selective_plan& plan, int threads) {
   std::vector<double> free(static_cast<std::size_t>(threads));
   std::vector<double> done(static_cast<std::size_t>(plan.strips()));
@@ -504,7 +504,7 @@ double efficiency_of(const detail::selective_plan& plan, int threads) {
 
 }  // namespace
 
-TEST_CASE("selective scans keep many threads busy, one for each 16 channels", "[selective]") {
+TEST_CASE("selective scans keep one thread per 16 channels busy", "[selective]") {
   reference::generator bits{11};
   const auto up_to = [&](std::int64_t most) {
     return 1 + static_cast<std::int64_t>(bits() % most);
@@ -529,7 +529,7 @@ TEST_CASE("selective scans keep many threads busy, one for each 16 channels", "[
   CHECK(shapes > 1000);
 }
 
-TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
+TEST_CASE("selective scans reject invalid arguments", "[selective][errors]") {
   call<float, float> c(usual(), order::channels_last, 16);
   const auto forward = [&](auto change) {
     return refused([&] {

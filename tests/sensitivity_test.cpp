@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan_sensitivity: against linear_scan_jvp, in place, and within its arrays.
+// Tests of linear_scan_sensitivity: comparison with linear_scan_jvp, aliasing and memory bounds.
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -42,7 +42,7 @@ void check_sensitivity(const B& backend) {
   const sequence_view<const T> gate(lambda, shape, once), ones(one, shape, once);
   bool reset_mask[182] = {};
   reset_mask[17] = reset_mask[90] = reset_mask[101] =
-      true;  // that of step 90 is behind the first sequence
+      true;  // index 90 lies after the last step of the first sequence
   const sequence_view<const bool> resets(reset_mask, {2, 91, 1});
   for (const direction order : {direction::forward, direction::reverse}) {
     linear_scan_sensitivity(backend, gate, sequence_view<const T>(u.data(), shape),
@@ -74,14 +74,14 @@ void check_sensitivity(const B& backend) {
   }
 }
 
-TEST_CASE("sensitivities are tangents of linear_scan_jvp to a gate tangent of one",
+TEST_CASE("sensitivities equal the tangents of linear_scan_jvp for a gate tangent of 1",
           "[sensitivity]") {
   check_sensitivity<double>(sequential{});
   check_sensitivity<complex>(tiled{.threads = 2, .tile_steps = 32});
   check_sensitivity<complex>(blelloch{});
 }
 
-/// Sensitivities, on arrays that lie beside inaccessible pages.
+/// Runs sensitivities on arrays beside inaccessible pages.
 template <class T>
 void check_bounds(unsigned cases) {
   using tested::broadcasts;
@@ -124,14 +124,12 @@ void check_bounds(unsigned cases) {
     check(blelloch{.threads = 3});
   }
 }
-TEST_CASE("nothing is read or written outside of arrays of sensitivities",
-          "[sensitivity][bounds]") {
+TEST_CASE("sensitivities access no memory outside their arrays", "[sensitivity][bounds]") {
   check_bounds<std::uint32_t>(120);
   check_bounds<std::complex<float>>(60);
 }
 
-TEST_CASE("sensitivities in place of arguments have the bits of sensitivities apart",
-          "[sensitivity]") {
+TEST_CASE("sensitivities that alias arguments have the bits of separate arrays", "[sensitivity]") {
   const extents shape{.batch = 2, .time = 90, .channel = 3};
   const std::vector<double> numbers = random_numbers(540, 6), gates = random_numbers(540, 7);
   const sequence_view gate(gates.data(), shape);

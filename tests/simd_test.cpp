@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes: packs agree with scalars bit for bit, and move as documented.
+// Tests of SIMD packs: they agree with scalars bit for bit and move lanes as documented.
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -59,7 +59,7 @@ void check_moves() {
     CHECK(lanes_of<double>(widen(x)) == std::vector<double>(a.begin(), a.begin() + n));
     CHECK(lanes_of<T>(narrow(widen(y))) == std::vector<T>(a.begin() + n, a.end()));
   }
-  // Any stride, any count.
+  // Loads and stores with every count and several strides.
   for (int count = 1; count <= n; ++count)
     for (const int stride : {1, -1, 0, 2, -2, 3}) {
       std::vector<T> from(6 * n + 1), to(6 * n + 1, T(0));
@@ -75,7 +75,7 @@ void check_moves() {
       }
       std::fill(to.begin(), to.end(), T(0));
     }
-  // Whole vectors, as they are or reversed, at every alignment, through the caches or past them.
+  // Whole vectors, in order or reversed, at every alignment, with normal and non-temporal stores.
   for (int shift = 0; shift < n; ++shift)
     for (const bool reversed : {false, true})
       for (const bool stream : {false, true}) {
@@ -91,7 +91,7 @@ void check_moves() {
       }
 }
 
-/// E: a vector or matrix of numbers that are stored as C.
+/// Checks E, a vector or matrix whose numbers are stored as C.
 template <class E, class C>
 void check_small_matrices() {
   using compute = compute_t<E>;
@@ -107,7 +107,7 @@ void check_small_matrices() {
         for (int k = 0; k < numbers; ++k)
           number(from[i], k) = C(value(i, k)), number(to[i], k) = C(value(0, 0));
       const L x = load_unit<L>(from + shift);
-      // Numbers of an element are packs, in the order in which it has them.
+      // Each number of an element becomes a pack, in the order of the element's numbers.
       for (int k = 0; k < numbers; ++k) {
         using P = lane_t<compute_t<C>, n>;
         P part;
@@ -126,7 +126,7 @@ void check_small_matrices() {
       store_unit(to, all);
       for (int i = 0; i < n; ++i)
         for (int k = 0; k < numbers; ++k) CHECK(same(number(to[i], k), number(from[1], k)));
-      // Fewer lanes.
+      // Only three lanes.
       const L some = load<L>(static_cast<const E*>(from), 1, 3);
       store_unit(to, some);
       for (int i = 0; i < n; ++i)
@@ -135,14 +135,14 @@ void check_small_matrices() {
     }
 }
 
-/// Loads and stores of the first elements of a pack, of memory that ends where they do.
+/// Loads and stores the first elements of a pack in memory that ends right after them.
 template <class S, class Compute = compute_t<S>>
 void check_first_elements(std::type_identity_t<S> (*element)(int)) {
   using L = lane_t<Compute, lanes_v<Compute>>;
   constexpr int n = lane_count<L>;
   tested::generator positions{7};
   for (std::size_t used = 0; used <= n; ++used)
-    for (int repeat = 0; repeat < 4; ++repeat) {  // at a page's begin, and at its end
+    for (int repeat = 0; repeat < 4; ++repeat) {  // at the beginning and the end of a page
       const int count = static_cast<int>(used);
       INFO("elements of " << sizeof(S) << " bytes, " << count << " of " << n);
       const std::size_t bytes = used * sizeof(S);
@@ -167,7 +167,7 @@ void check_first_elements(std::type_identity_t<S> (*element)(int)) {
 
 }  // namespace
 
-TEST_CASE("a part of a pack is loaded and stored, and nothing past it", "[simd]") {
+TEST_CASE("partial loads and stores access no element past the count", "[simd]") {
   const auto number = []<class S>() { return [](int i) { return S(static_cast<float>(i)); }; };
   check_first_elements<float>(number.operator()<float>());
   check_first_elements<double>(number.operator()<double>());
@@ -184,14 +184,15 @@ TEST_CASE("a part of a pack is loaded and stored, and nothing past it", "[simd]"
   });
 }
 
-TEST_CASE("packs of vectors and matrices load and store them as they lie", "[simd][matrix]") {
+TEST_CASE("packs of vectors and matrices load and store elements in memory order",
+          "[simd][matrix]") {
   check_small_matrices<vec<float, 2>, float>();
   check_small_matrices<vec<float, 3>, float>();
   check_small_matrices<vec<bfloat16, 4>, bfloat16>();
   check_small_matrices<mat<float, 2>, float>();
   check_small_matrices<mat<double, 3>, double>();
   check_small_matrices<mat<std::uint32_t, 4>, std::uint32_t>();
-  // Complex numbers: their parts are numbers of their own.
+  // Matrices of complex numbers, whose real and imaginary parts are separate packs.
   using C = std::complex<float>;
   using L = lane_t<mat<C, 2>, 16>;
   mat<C, 2> from[16], to[16];
@@ -213,8 +214,8 @@ TEST_CASE("packs move lanes as documented", "[simd]") {
   check_moves<std::uint32_t>();
 }
 
-TEST_CASE("a pack fuses where the scalar does", "[simd][fma]") {
-  // (1 + 2^-12)^2 - 1 needs the low bit of the square: fused and unfused differ.
+TEST_CASE("packs fuse multiply-adds exactly where scalars do", "[simd][fma]") {
+  // (1 + 2^-12)^2 - 1 needs the low bit of the square, so fused and unfused results differ.
   const float x = 1 + 0x1p-12f;
   using P = lane_t<float, 16>;
   const float scalar = simd::fma(x, x, -1.0f);
@@ -229,7 +230,7 @@ TEST_CASE("a pack fuses where the scalar does", "[simd][fma]") {
     CHECK(same(lane, wide));
 }
 
-TEST_CASE("select takes NaN for a yes", "[simd]") {
+TEST_CASE("select treats NaN as true", "[simd]") {
   using P = lane_t<float, 16>;
   const float nan = std::nanf("");
   CHECK(last(select(P(nan), P(1.0f), P(2.0f))) == 1.0f);
@@ -264,7 +265,7 @@ TEST_CASE("complex packs equal complex scalars, signed zeros included", "[simd][
   }
 }
 
-TEST_CASE("packs of maps are scanned and composed as a loop does", "[operators][simd]") {
+TEST_CASE("scans and compositions of packs of maps equal those of a loop", "[operators][simd]") {
   constexpr int n = 64;
   using P = lane_t<std::uint32_t, n>;
   std::vector<std::uint32_t> a(n), u(n);

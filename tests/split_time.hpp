@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sequences in parts, and what their states and gradients are to be: those of the whole.
+// Sequences in parts. Their states and gradients must be those of the whole.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace split {
 
 using namespace scanrec;
 
-/// Arrays of a call over all of time, and the resets between parts.
+/// The arrays of a call over all of time.
 template <class T>
 struct whole {
   extents shape;
   direction order;
   bool resets, constant;
   std::vector<T> gate, input, grad;
-  std::vector<std::uint8_t> reset_mask;  // one more than steps
+  std::vector<std::uint8_t> reset_mask;  // one more than the steps
   std::vector<compute_t<T>> first, last_grad;
 
   whole(const extents& s, direction o, bool with_resets, bool constant_gate, unsigned seed)
@@ -51,7 +51,7 @@ struct whole {
   sequence_view<const T> grads() const { return {grad.data(), shape}; }
   state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
   state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
-  /// Of steps [begin, end), and the reset after them.
+  /// The resets of steps [begin, end), and the one after the last step.
   sequence_view<const bool> with_resets(std::int64_t begin, std::int64_t end) const {
     if (!resets) return {};
     const std::int64_t T1 = shape.time + 1;
@@ -59,7 +59,7 @@ struct whole {
             {.batch = shape.batch, .time = end - begin + 1, .channel = 1, .group = shape.group},
             strides{T1, 1, 0, shape.batch * T1}};
   }
-  /// How far one part's states may be from the exact ones: roundings of the states between parts.
+  /// Additional roundings in the error bound: those of the states between parts.
   static constexpr int more = 4;
 
   /// Checks steps [begin, end) of states.
@@ -67,7 +67,7 @@ struct whole {
                     const std::string& where) const {
     check(got, begin, end, where, false);
   }
-  /// The same of the gradients of inputs.
+  /// Checks steps [begin, end) of the gradients of inputs.
   void check_input_grads(const sequence_view<const T>& got, std::int64_t begin, std::int64_t end,
                          const std::string& where) const {
     check(got, begin, end, where, true);
@@ -86,7 +86,7 @@ struct whole {
       std::vector<bool> reset;
       for (std::int64_t i = 0; i < shape.time; ++i) {
         const std::int64_t t = ascending ? i : shape.time - 1 - i;
-        // The adjoint takes the gate of the step that it comes from.
+        // The adjoint uses the gate of the step that the cotangent comes from.
         const std::int64_t from = adjoint ? t + (ascending ? -1 : 1) : t;
         const bool there = from >= 0 && from < shape.time;
         W factor = there ? reference::widened(a.at(b, from, c, g)) : W(1);
@@ -95,8 +95,8 @@ struct whole {
         factors.push_back(factor);
         terms.push_back(reference::widened(u.at(b, t, c, g)));
         sizes.push_back(reference::magnitude(terms.back()));
-        // The reset of the later of the two steps that are linked here. The gradient of the final
-        // state is its own.
+        // The reset of the later of the two steps that this gate connects. No reset precedes the
+        // gradient of the final state.
         const std::int64_t later = ascending ? t : t + 1;
         reset.push_back(resets && !(adjoint && i == 0) &&
                         reset_mask[static_cast<std::size_t>(
@@ -115,7 +115,7 @@ struct whole {
   }
 };
 
-/// Where parts begin, and where the last one ends: any lengths, nothing among them.
+/// The boundaries of parts, of any length including zero.
 inline std::vector<std::int64_t> resets_of(std::int64_t steps, int parts, unsigned seed) {
   std::vector<std::int64_t> with_resets{0, steps};
   reference::generator bits{seed + 5};
@@ -126,8 +126,8 @@ inline std::vector<std::int64_t> resets_of(std::int64_t steps, int parts, unsign
   return with_resets;
 }
 
-/// Calls f(whole sequence, name) for shapes, orders, resets and gates that are the same at all
-/// steps.
+/// Calls f(whole sequence, name) for several lengths, both directions, with and without resets and
+/// constant gates.
 template <class T, class F>
 void for_cases(F f) {
   unsigned seed = 1;

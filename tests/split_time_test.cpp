@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parts of a sequence, one after the other in one process: their maps, and what follows from these.
+// Tests of sequences in parts, processed one after the other in one process: the maps of parts, and
+// the states and gradients that follow from them.
 #include <cmath>
 #include <limits>
 
@@ -32,7 +33,8 @@ void check_parts() {
       };
       std::vector<T> x(w.input.size()), dx(w.input.size());
       for (int k = 0; k < 2 * parts; ++k) {
-        // First all parts of the scan, then those of its adjoint, the other way.
+        // First all parts of the scan in scan order, then all parts of the adjoint in the opposite
+        // order.
         const bool adjoint = k >= parts;
         const int i = adjoint ? 2 * parts - 1 - k : k;
         const auto part =
@@ -99,7 +101,7 @@ TEST_CASE("a sequence in parts has the states and gradients of the whole",
   check_parts<std::uint32_t>();
 }
 
-TEST_CASE("products of gates do not vanish before the states they meet", "[split_time]") {
+TEST_CASE("products of gates do not underflow before the states they multiply", "[split_time]") {
   const extents shape{.batch = 1, .time = 220, .channel = 2};
   const std::vector<float> gate(440, 0.5f), input(440, 0.0f);
   const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
@@ -113,7 +115,7 @@ TEST_CASE("products of gates do not vanish before the states they meet", "[split
     CHECK(last[i] > 0);
     CHECK(static_cast<float>(maps[i].act(static_cast<double>(first[i]))) == last[i]);
   }
-  // The same of gates that a cell makes; of zoned out steps they are 1.
+  // The same for gates that a cell computes. Zoned-out steps have a gate of 1.
   using cell = f_pooling<activation::identity, activation::identity>;
   const cell::arrays<sequence_view<const float>> arrays{u, a};
   std::vector<std::uint8_t> zoned(440, 0);
@@ -130,8 +132,9 @@ TEST_CASE("products of gates do not vanish before the states they meet", "[split
     CHECK(static_cast<float>(made[i].act(static_cast<double>(first[i]))) == last[i]);
 }
 
-TEST_CASE("products are formed until all of them vanish", "[split_time][resets]") {
-  // Gates above a half leave the smallest numbers as they are: they are to vanish all the same.
+TEST_CASE("products of gates are computed until all of them are zero", "[split_time][resets]") {
+  // A gate above 1/2 rounds the smallest denormal to itself. The product must become zero all the
+  // same.
   const std::int64_t steps = 100000;
   std::vector<double> gate(200000, 0.99), input(200000, 1.0);
   gate[1] = 1e300, gate[3] = 1e-300;
@@ -141,14 +144,15 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
   CHECK(products.vanish_after > 70000);
   CHECK(products.vanish_after < 80000);
   CHECK((products.values[0] == 0 && products.values[1] == 0));
-  // Of a float nothing is left earlier; a gate that is the same everywhere tells a power of two.
+  // Products of float gates vanish earlier. For a constant gate the reported step is a power of
+  // two.
   const float same = 0.99f;
   const std::vector<float> floats(200000, same);
   const sequence_view<const float> copies(floats.data(), shape);
   CHECK(detail::products_of(tiled{}, copies, direction::reverse, {}).vanish_after < 30000);
   const sequence_view<const float> constant(&same, shape, strides{});
   CHECK(detail::products_of(tiled{}, constant, direction::forward, {}).vanish_after == 32768);
-  // What is not finite behind shows where the part ends from 0, and not behind a reset.
+  // A gate after that step that is not finite makes the map not finite, unless a reset follows it.
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     gate[2 * 90000] = bad;
     std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(steps), 0);
@@ -163,7 +167,7 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
   }
 }
 
-/// Parts one after the other, each processed from 0 and corrected by what enters.
+/// Processes each part from 0 and then adds the entering state.
 template <class T>
 void check_entering() {
   using V = compute_t<T>;
@@ -191,15 +195,16 @@ void check_entering() {
   });
 }
 
-TEST_CASE("states computed from 0 become those of the whole by what enters", "[split_time]") {
+TEST_CASE("adding the entering state turns states from 0 into those of the whole", "[split_time]") {
   check_entering<float>();
   check_entering<double>();
   check_entering<std::complex<float>>();
   check_entering<std::uint32_t>();
 }
 
-TEST_CASE("what enters is dropped where a state cannot show it, and no earlier", "[split_time]") {
-  // 2^100 halved at each of 300 steps; with inputs of 0, and such that states are small and normal.
+TEST_CASE("the entering state is dropped only where it no longer changes states", "[split_time]") {
+  // Channel 0 halves 2^100 at every step and has inputs of 0. Channel 1 has small normal states:
+  // gates of 0.999 and inputs of 2^-120.
   const extents shape{.batch = 1, .time = 100000, .channel = 2};
   std::vector<float> gate(200000, 0.5f), input(200000, 0.0f), want(200000), got(200000);
   for (std::size_t i = 1; i < 200000; i += 2) gate[i] = 0.999f, input[i] = 0x1p-120f;
@@ -214,14 +219,12 @@ TEST_CASE("what enters is dropped where a state cannot show it, and no earlier",
   REQUIRE(
       detail::add_entering<float>(tiled{}, a, x, direction::forward, {}, ends.values(), states));
   for (std::size_t i = 0; i < 200000; i += 2) CHECK(got[i] == want[i]);
-  for (std::size_t i = 1; i < 200000;
-       i += 2)  // the loop has 2^-24 / 0.001 at the most, and so here
-    CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
+  // The relative error of the loop is at most 2^-24 / 0.001, and the same bound holds here.
+  for (std::size_t i = 1; i < 200000; i += 2) CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
   CHECK((states[0] == got[199998] && states[1] == got[199999]));
 }
 
-TEST_CASE("where states computed from 0 overflow, the part needs its entering state",
-          "[split_time]") {
+TEST_CASE("add_entering returns false if states computed from 0 overflow", "[split_time]") {
   const extents shape{.batch = 1, .time = 4};
   const std::vector<float> gate(4, 1.0f), input{3e38f, 3e38f, -3e38f, -3e38f};
   const bool reset_mask[] = {false, false, false, true};
@@ -237,7 +240,8 @@ TEST_CASE("where states computed from 0 overflow, the part needs its entering st
   CHECK(states[0] == -3e38f);
 }
 
-TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_time][resets]") {
+TEST_CASE("the map of an empty part is the identity and a reset makes its gate zero",
+          "[split_time][resets]") {
   const extents shape{.batch = 1, .time = 3, .channel = 2};
   const float gate[] = {2, 3, 2, 3, 2, 3}, input[] = {1, 1, 1, 1, 1, 1};
   const bool reset_mask[] = {false, true, false};

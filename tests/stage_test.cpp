@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging: which elements a staged block has, and which it writes back.
+// Tests of staging: the elements of a staged block and the elements that it writes back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +27,15 @@ constexpr detail::lane_layout by_channel{lane_axis::channel, false, false};
 constexpr detail::lane_layout by_time{lane_axis::time, false, false};
 constexpr detail::lane_layout by_time_reversed{lane_axis::time, true, false};
 
-/// An array of steps and channels, and a row of gaps around it; no two elements are equal.
+/// An array of steps and channels with a border of gaps. All elements differ.
 struct table {
   static constexpr std::int64_t steps = 40, channels = 37;
   std::vector<float> memory;
   std::int64_t first = 0;
   scanrec::strides strides{};
 
-  /// Lies by channels or by steps, with so many elements from one to the next, or descending.
+  /// Channels or steps are the inner axis, neighbouring elements are `apart` elements apart, and
+  /// steps may descend in memory.
   table(int number, bool channels_inside, std::int64_t apart, bool descending) {
     const std::int64_t n = (steps + 2) * (channels + 2);
     memory.resize(static_cast<std::size_t>(n * apart));
@@ -69,7 +70,7 @@ bool same_position(const Field& x, const Field& y) {
          x.strides.channel == y.strides.channel;
 }
 
-/// The blocks of one pack: of odd sizes, at the edges and inside.
+/// Blocks of at most one pack: odd sizes, at the borders and inside.
 std::vector<block> blocks_of(const detail::lane_layout& layout) {
   std::vector<block> all;
   for (const std::int64_t begin : {0, 3, 24})
@@ -105,7 +106,7 @@ bool side_by_side(const detail::lane_layout& layout, const scanrec::strides& s, 
 
 }  // namespace
 
-TEST_CASE("a staged block has the elements of its block side by side, and zeros", "[stage]") {
+TEST_CASE("a staged block holds its elements contiguously and pads with zeros", "[stage]") {
   for_layouts(
       [](const auto& layout, const block& where, bool inside, std::int64_t apart, bool descending) {
         table gate(1, inside, apart, descending), state(2, inside, apart, descending);
@@ -115,7 +116,7 @@ TEST_CASE("a staged block has the elements of its block side by side, and zeros"
         const scan here = detail::standing_at(r, where.begin, where.channel);
         const detail::staged_block<scan> staged(here, layout, where, lanes, gate.steps, true);
         const scan& copy = staged.recurrence();
-        CHECK(same_position(copy.input, here.input));  // the same for all lanes
+        CHECK(same_position(copy.input, here.input));  // uniform over lanes, so not staged
         CHECK(!copy.resets.present());
         if (side_by_side(layout, gate.strides, where)) {
           CHECK(same_position(copy.gate, here.gate));
@@ -133,7 +134,7 @@ TEST_CASE("a staged block has the elements of its block side by side, and zeros"
       });
 }
 
-TEST_CASE("outputs are written back, and nothing else is", "[stage]") {
+TEST_CASE("only outputs are written back", "[stage]") {
   for_layouts(
       [](const auto& layout, const block& where, bool inside, std::int64_t apart, bool descending) {
         for (const action what : {action::store, action::add, action::sum_time, action::nothing}) {
@@ -150,7 +151,7 @@ TEST_CASE("outputs are written back, and nothing else is", "[stage]") {
           const bool in_place = what == action::sum_time || what == action::nothing ||
                                 side_by_side(layout, state.strides, where);
           CHECK((copy.data == here.state.data) == in_place);
-          CHECK(copy.stream == in_place);  // what is in cache is not streamed
+          CHECK(copy.stream == in_place);  // staged outputs are in cache and not streamed
           if (!in_place)
             for (std::int64_t t = where.begin; t < where.end; ++t)
               for (std::int64_t c = 0; c < where.channels; ++c) {
@@ -173,7 +174,7 @@ TEST_CASE("outputs are written back, and nothing else is", "[stage]") {
       });
 }
 
-TEST_CASE("without writes outputs stay where they are", "[stage]") {
+TEST_CASE("outputs are not staged if writes are not requested", "[stage]") {
   table state(2, false, 3, false);
   float gate = 0;
   scan r;
@@ -186,7 +187,7 @@ TEST_CASE("without writes outputs stay where they are", "[stage]") {
   CHECK(state.memory == before);
 }
 
-TEST_CASE("an output in place of an input leaves what has been staged", "[stage]") {
+TEST_CASE("an output that aliases an input does not change the staged input", "[stage]") {
   for (const auto& layout : {by_channel, by_time, by_time_reversed}) {
     table both(1, false, 3, false);
     const block where{3, 12, 2, layout.along == lane_axis::time ? 1 : 7};
@@ -209,7 +210,7 @@ TEST_CASE("an output in place of an input leaves what has been staged", "[stage]
   }
 }
 
-TEST_CASE("neighbours are staged where they are in the sequence", "[stage]") {
+TEST_CASE("neighbours within the sequence are staged", "[stage]") {
   for_layouts(
       [](const auto& layout, const block& where, bool inside, std::int64_t apart, bool descending) {
         table state(1, inside, apart, descending), gate(2, inside, apart, descending);
@@ -224,7 +225,7 @@ TEST_CASE("neighbours are staged where they are in the sequence", "[stage]") {
             for (std::int64_t c = 0; c < where.channels; ++c)
               REQUIRE(value_at(copy, t - where.begin, c) == state.at(t, where.channel + c));
           }
-          // What is staged before it is as it was.
+          // Other staged fields are unchanged.
           for (std::int64_t t = where.begin; t < where.end; ++t)
             for (std::int64_t c = 0; c < where.channels; ++c)
               REQUIRE(value_at(staged.recurrence().gate, t - where.begin, c) ==
@@ -233,7 +234,7 @@ TEST_CASE("neighbours are staged where they are in the sequence", "[stage]") {
       });
 }
 
-TEST_CASE("marks of cuts come with the one outside of the sequence where there is one", "[stage]") {
+TEST_CASE("staged reset masks include the reset outside the sequence if there is one", "[stage]") {
   for (const auto& layout : {by_channel, by_time, by_time_reversed})
     for (const int shift : {-1, 0, 1})
       for (const bool one_more : {false, true}) {
@@ -245,7 +246,7 @@ TEST_CASE("marks of cuts come with the one outside of the sequence where there i
           return &memory[static_cast<std::size_t>(as.first + t * as.strides.time +
                                                   c * as.strides.channel)];
         };
-        // The sequence is all steps of the table but the first and the last.
+        // The sequence is all steps of the table except the first and the last.
         const std::int64_t steps = as.steps - 2;
         float same = 1;
         scan r;
@@ -269,7 +270,7 @@ TEST_CASE("marks of cuts come with the one outside of the sequence where there i
       }
 }
 
-TEST_CASE("pieces take every element once, and a layout without gaps in place", "[stage]") {
+TEST_CASE("pieces cover every element once, and contiguous layouts are not staged", "[stage]") {
   table input(1, true, 1, false), state(2, true, 1, false);
   float gate = 0;
   scan r;
@@ -307,7 +308,7 @@ TEST_CASE("pieces take every element once, and a layout without gaps in place", 
       }
 }
 
-TEST_CASE("the step whose neighbour is outside of the sequence is a part of its own", "[stage]") {
+TEST_CASE("the step whose neighbour is outside the sequence is a separate part", "[stage]") {
   table state(1, true, 1, false);
   adjoint r;
   r.state = state.input();

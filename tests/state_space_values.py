@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-# ruff: noqa: UP031 (braces are those of C++)
-"""Prints tests/state_space_values.hpp: discretisations and outputs of small state spaces, computed
-by mpmath with 50 digits from the definitions.
+# ruff: noqa: UP031 (braces belong to C++)
+"""Print tests/state_space_values.hpp: discretisations and outputs of small state spaces.
 
-Needs mpmath; run it only to make them again: state_space_values.py > state_space_values.hpp
+mpmath computes them from the definitions with 50 digits. Run this script only to regenerate
+them: state_space_values.py > state_space_values.hpp
 """
 
 import mpmath
@@ -34,7 +34,7 @@ def discretise(method, lam, step):
 
 
 def doubles(rows):
-    """The doubles that decimal texts stand for, exactly."""
+    """Return the exact values of the doubles nearest to decimal texts."""
     return [[mp.mpc(float(re), float(im)) for re, im in row] for row in rows]
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every public header has a test of its stem: that of cells/qrnn.hpp is tests/cells/qrnn_test.cpp.
+"""Check that every public header has a test with its stem.
 
+The test of cells/qrnn.hpp is tests/cells/qrnn_test.cpp.
 Tests of headers in cuda are in tests/cuda_on_host. Headers that declare nothing need no test.
 """
 
@@ -11,7 +12,7 @@ import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent
 INCLUDE = TESTS.parent / "include/scanrec"
-#: Headers without a test of their stem, and the file that tests them.
+#: Headers without a test of the same stem, and the file that tests them.
 ELSEWHERE = {
     "backends.hpp": "linear_scan_test.cpp",
     "causal_conv1d_arrays.hpp": "causal_conv1d_test.cpp",
@@ -28,7 +29,7 @@ ELSEWHERE = {
 
 
 def declares(path):
-    """Whether a header has more than comments and directives of the preprocessor."""
+    """Return whether a header has more than comments and preprocessor directives."""
     text = path.read_text().replace("\\\n", "")
     return bool(re.sub(r"^\s*#.*|//.*", "", text, flags=re.MULTILINE).strip())
 
@@ -36,13 +37,13 @@ def declares(path):
 def main():
     paths = [p for p in INCLUDE.rglob("*.*") if p.suffix in (".hpp", ".cuh")]
     headers = {str(p.relative_to(INCLUDE)): p for p in paths}
-    wrong = [f"{name}: there is no such header" for name in ELSEWHERE if name not in headers]
+    wrong = [f"{name}: no such header" for name in ELSEWHERE if name not in headers]
     for name, path in headers.items():
         if name.startswith("detail/") or not declares(path):
             continue
         own = re.sub("^cuda/", "cuda_on_host/", name).rsplit(".", 1)[0] + "_test.cpp"
         if name in ELSEWHERE and (TESTS / own).exists():
-            wrong.append(f"{name}: has the test {own}, and needs no other")
+            wrong.append(f"{name}: has the test {own}, so ELSEWHERE must not list it")
         elif not (TESTS / ELSEWHERE.get(name, own)).exists():
             wrong.append(f"{name}: expected a test in tests/{ELSEWHERE.get(name, own)}")
     print(*sorted(wrong), f"{len(headers)} headers, {len(wrong)} problems", sep="\n")

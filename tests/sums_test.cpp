@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How many terms of a gradient that is a sum are added up in the compute type: at most 256.
+// Tests that at most 256 terms of a summed gradient are added in the compute type.
 //
-// All terms are 1 + 2^-16. Up to 256 of them add up exactly in a float; each further one loses its
-// last bit. So a sum is exact if, and only if, the wide type takes over in time: a chain of n > 256
-// floats is off by n - 256 units of 2^-16.
+// All terms are 1 + 2^-16. Up to 256 of them add up exactly in a float, and each further one loses
+// its last bit. A sum is therefore exact if and only if the wide type takes over in time: a chain
+// of n > 256 floats is off by n - 256 units of 2^-16.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -35,13 +35,13 @@ struct layout {
   extents shape;
   scanrec::strides strides;
   std::int64_t tile_steps;
-  bool split;  // whether time is
+  bool split;  // whether time is split
 };
 std::vector<layout> layouts() {
   constexpr std::int64_t many = 1 << 15, per_lane = 1 << 19;
   const extents last{1, 2 * many, 2}, rows{5, many, 2}, one{1, 2 * per_lane, 1};
   const extents whole{1, per_lane, 4}, gaps{1, 2 * per_lane, 1};
-  const extents packs{1, many / 4, 160};  // more than is carried in registers, and than a cache has
+  const extents packs{1, many / 4, 160};  // exceeds registers and a cache
   return {{"channels last, default tiles", last, channels_last(last), 0, true},
           {"channels last, long tiles", last, channels_last(last), many, true},
           {"channels last, time whole", rows, channels_last(rows), many, false},
@@ -57,7 +57,7 @@ std::size_t room(const layout& l) {
   return static_cast<std::size_t>((s.batch - 1) * l.strides.batch + (s.time - 1) * l.strides.time +
                                   (s.channel - 1) * l.strides.channel + 1);
 }
-/// A sum per channel, over batch and time.
+/// One sum per channel, over batch and time.
 constexpr strides per_channel{0, 0, 1, 0};
 
 template <class F>
@@ -77,7 +77,7 @@ void check(const std::vector<float>& sums, const layout& l) {
 
 }  // namespace
 
-TEST_CASE("at most 256 terms of a sum are added up in the compute type",
+TEST_CASE("at most 256 terms of a sum are added in the compute type",
           "[sequential][tiled][hillis_steele][blelloch][vjp][broadcast]") {
   for (const layout& l : layouts()) {
     const std::size_t n = room(l);
@@ -109,7 +109,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type",
   }
 }
 
-TEST_CASE("the same where states are vectors", "[matrix]") {
+TEST_CASE("at most 256 terms are added in the compute type for vector states", "[matrix]") {
   const layout l{"", {1, 1 << 15, 2}, {0, 2, 1, 0}, 1 << 14, true};
   using V = vec<float, 2>;
   using M = mat<float, 2>;
@@ -129,7 +129,7 @@ TEST_CASE("the same where states are vectors", "[matrix]") {
   });
 }
 
-TEST_CASE("the same where states are recomputed", "[gated]") {
+TEST_CASE("at most 256 terms are added in the compute type for recomputed states", "[gated]") {
   for (const layout& l : layouts()) {
     const std::size_t n = room(l);
     const float zero = 0;

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Objects built with different flags must share no function: the linker keeps one copy of a weak symbol,
-# and it could keep one that this CPU, or this GPU, cannot run. Optimised as users do it, objects of
-# x86-64-v3 and v4 may share the exceptions alone. Without optimisation the inline functions of the
-# standard library leave symbols, too: there those of scanrec are looked at, and objects are sealed as
-# docs/design.md says.
+# Checks that objects built with different flags share no function. The linker keeps one copy of a weak
+# symbol, and it could keep one that this CPU or GPU cannot run. Optimised objects for x86-64-v3 and v4 may
+# share only the exceptions. Without optimisation, inline functions of the standard library leave symbols too,
+# so only symbols of scanrec are compared. Sealed objects, as in docs/design.md, are tested as well.
 # Use: symbols.sh [--only-o3] [--cuda CUDA_COMPILER] COMPILER INCLUDE_DIRECTORIES...
-# --only-o3 compares objects of -O3 alone, which the other call leaves out: they take half a minute.
+# --only-o3 compares only objects at -O3, which takes half a minute and is left out otherwise.
 set -euo pipefail
 export LC_ALL=C
 
@@ -27,7 +26,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if ! echo 'int x;' | "$compiler" -march=x86-64-v4 -x c++ -c - -o "$work/x.o" 2>/dev/null; then
-  echo "no x86-64-v4 here: skipped"
+  echo "skipped: the compiler does not support x86-64-v4"
   exit 77
 fi
 
@@ -72,7 +71,7 @@ void UNIT(const scanrec::s5_system<float>& s, scanrec::s5_system<float>& grads,
   scanrec::s5_vjp(s, in, {x.data, x.shape}, in, x, grads, u);
 }
 CPP
-# What is sealed: one function of each level, and a program that calls those which the CPU can run.
+# The source of sealed objects: one function per level, and a program that calls those that the CPU can run.
 cat >"$work/level.cpp" <<'CPP'
 #include <scanrec/scan.hpp>
 extern "C" float LEVEL(float* x, long steps) {
@@ -111,7 +110,7 @@ void UNIT(scanrec::cuda::stream_ref stream, const scanrec::sequence_view<float>&
 }
 CU
 
-# Compiles the unit as object $1 with the flags that follow, and lists its weak symbols of scanrec.
+# Compiles the source as object $1 with the given flags, and lists its weak symbols of scanrec.
 compile() {
   local name=$1
   shift
@@ -119,7 +118,7 @@ compile() {
     -o "$work/$name.o"
   list "$name"
 }
-# The same for GPUs.
+# Does the same for GPUs.
 compile_cuda() {
   local name=$1
   shift
@@ -133,20 +132,20 @@ weak_symbols() {
 list() {
   local name=$1
   weak_symbols "$name" >"$work/all"
-  # Any symbol that names scanrec, so instantiations of std templates over its types as well.
+  # Any symbol that names scanrec, including instantiations of std templates with its types.
   c++filt <"$work/all" | paste "$work/all" - | grep 'scanrec::' | sort -u >"$work/$name" || true
   not_blind "$name"
 }
 not_blind() {
   if [[ ! -s $work/$1 ]]; then
-    echo "object $1 has no weak symbol of scanrec at all: this test has gone blind"
+    echo "object $1 has no weak symbols of scanrec: this test checks nothing"
     exit 1
   fi
 }
 
 failed=0
-# Objects $1 and $2 may share the members, the vtables and the typeinfo of the exceptions alone, and
-# the object `none`, which is no code.
+# Fails if objects $1 and $2 share more than members, vtables and typeinfo of the exceptions, and the object
+# `none`, which has no code.
 compare() {
   local shared
   shared=$(comm -12 "$work/$1" "$work/$2" | cut -f2- |
@@ -154,14 +153,14 @@ compare() {
     grep -vx 'scanrec::none' ||
     true)
   echo "$1 ($(wc -l <"$work/$1") weak symbols) and $2 ($(wc -l <"$work/$2"))" \
-    "share $(grep -c . <<<"$shared" || true) that they must not"
+    "share $(grep -c . <<<"$shared" || true) forbidden symbols"
   if [[ -n $shared ]]; then
     echo "$shared"
     failed=1
   fi
 }
 
-# Without optimisation, and so with what is inlined only by force: every function leaves its symbol.
+# Without optimisation only forced inlining happens, so every function leaves its symbol.
 if ((!only_o3)); then
   compile v3 -march=x86-64-v3
   compile v4 -march=x86-64-v4
@@ -172,22 +171,22 @@ if ((!only_o3)) && echo '#include <omp.h>' | "$compiler" -fopenmp -x c++ -c - -o
   compare v3 v3_openmp
 fi
 
-# optimised SOURCE NAME ALLOWED FLAGS...: the objects of v3 and v4 share no symbol at all but those of
-# the list; nor may the functions of the list differ from what is compiled for every CPU.
+# optimised SOURCE NAME ALLOWED FLAGS...: fails if the objects of v3 and v4 share symbols other than the
+# allowed ones, or if the allowed functions differ from those compiled for every CPU.
 cat >"$work/throw.cpp" <<'CPP'
 #include <scanrec/error.hpp>
 void refuse() { throw scanrec::argument_error("call", "argument", "this", "that"); }
 CPP
 exceptions='(typeinfo|typeinfo name|vtable) for scanrec::argument_error'
 exceptions+='|scanrec::argument_error::~argument_error\(\)'
-exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer into the standard library
-exceptions+='|__clang_call_terminate'  # two calls into it
+exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer to the standard library
+exceptions+='|__clang_call_terminate'  # two calls of the standard library
 exceptions+='|scanrec::none'  # no code
 code_of_exceptions() {
   local symbol
   for symbol in D0 D1 D2; do
     objdump --disassemble=_ZN7scanrec14argument_error${symbol}Ev --no-show-raw-insn --no-addresses \
-      "$work/$1.o" | sed -n 's/^\t//; s/[0-9a-f]* *<.*//; /^[a-z]/p' # without what the linker fills in
+      "$work/$1.o" | sed -n 's/^\t//; s/[0-9a-f]* *<.*//; /^[a-z]/p' # without relocations
   done
 }
 optimised() {
@@ -200,7 +199,7 @@ optimised() {
     not_blind "$name.$level"
   done
   shared=$(comm -12 "$work/$name.v3" "$work/$name.v4" | c++filt | grep -Evx "$allowed" || true)
-  echo "$name: v3 and v4 share $(grep -c . <<<"$shared" || true) symbols of any kind that they must not"
+  echo "$name: v3 and v4 share $(grep -c . <<<"$shared" || true) forbidden symbols of any kind"
   if [[ -n $shared ]]; then
     echo "$shared"
     failed=1
@@ -208,24 +207,24 @@ optimised() {
   "$compiler" -std=c++20 "${include[@]}" -march=x86-64 "$@" -c "$work/throw.cpp" -o "$work/throw.o"
   code_of_exceptions throw >"$work/throw.code"
   if [[ ! -s $work/throw.code ]]; then
-    echo "no code of argument_error: this test has gone blind"
+    echo "found no code of argument_error: this test checks nothing"
     exit 1
   fi
   for level in v3 v4; do
     code_of_exceptions "$name.$level" >"$work/code"
     if ! diff "$work/throw.code" "$work/code"; then
-      echo "$name: argument_error of $level differs from that of every CPU"
+      echo "$name: argument_error of $level differs from the code for every CPU"
       failed=1
     fi
   done
-  echo "$name: what they share of argument_error is code for every CPU ($(wc -l <"$work/throw.code") lines)"
+  echo "$name: the shared code of argument_error is code for every CPU ($(wc -l <"$work/throw.code") lines)"
 }
 if ((only_o3)); then
   optimised unit.cpp "-O3" "$exceptions" -O3
   exit $failed
 fi
 optimised unit.cpp "-O2" "$exceptions" -O2
-# The templates of Eigen are the same for every instruction set; nothing beside them is.
+# Templates of Eigen have the same names for every instruction set and may be shared. No other symbol may.
 for eigen in "${include[@]#-I}" /usr/include; do
   if [[ -e $eigen/eigen3/Eigen/Core ]]; then
     optimised s5.cpp "s5 -O2" "$exceptions|.*Eigen::.*" -O2 -isystem "$eigen/eigen3" -w
@@ -233,7 +232,7 @@ for eigen in "${include[@]#-I}" /usr/include; do
   fi
 done
 
-# Sealed objects share nothing, optimised or not.
+# Sealed objects share nothing even without optimisation.
 if [[ $("$compiler" --version) != *clang* ]]; then
   local_unique=(-fno-gnu-unique)
 fi
@@ -261,7 +260,7 @@ fi
 if [[ -n $cuda ]]; then
   compile_cuda sm_80 -arch=sm_80
   compile_cuda sm_90 -arch=sm_90
-  # What checks arguments on the host is the same in both, and may be shared; what launches is not.
+  # Host code that checks arguments is the same in both and may be shared. Code that launches kernels is not.
   for name in sm_80 sm_90; do
     grep 'scanrec::cuda::' "$work/$name" >"$work/launching_$name"
   done

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tasks of a call, claimed in order or in blocks: each is done once, workers begin with their
-// share, and after an exception those before it are still done.
+// Tests of task_queue, whose tasks are claimed in order or in blocks: each task runs once, workers
+// begin with their share, and after an exception the earlier tasks still run.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 
 using scanrec::detail::task_queue;
 
-/// A queue and room for its counters.
+/// A queue with memory for its counters.
 struct shared_out {
   alignas(64) std::byte room[64 * sizeof(task_queue::counter)];
   task_queue tasks;
@@ -32,7 +32,7 @@ std::vector<std::int64_t> tasks_of(task_queue& queue, int worker) {
 
 }  // namespace
 
-TEST_CASE("a worker begins with its share, then helps the others", "[threads]") {
+TEST_CASE("a worker begins with its share and then takes tasks of the others", "[threads]") {
   using list = std::vector<std::int64_t>;
   for (int call = 0; call < 2; ++call) {
     shared_out ten(10, 3);  // 4, 3, 3
@@ -45,7 +45,7 @@ TEST_CASE("a worker begins with its share, then helps the others", "[threads]") 
   CHECK(tasks_of(none.tasks, 2).empty());
 }
 
-TEST_CASE("every task is done once", "[threads]") {
+TEST_CASE("every task runs exactly once", "[threads]") {
   for (const int workers : {1, 2, 3, 8})
     for (const std::int64_t count : {0, 1, 7, 1000})
       for (const bool in_blocks : {false, true}) {
@@ -60,8 +60,8 @@ TEST_CASE("every task is done once", "[threads]") {
       }
 }
 
-TEST_CASE("after an exception the tasks before it are still done", "[threads][throwing]") {
-  // Whichever order workers come in: of those that throw the first is reported.
+TEST_CASE("after an exception the earlier tasks still run", "[threads][throwing]") {
+  // In either order of the workers, the exception of the first task is reported.
   for (const bool turned : {false, true}) {
     shared_out blocks(12, 4);
     std::set<std::int64_t> done;

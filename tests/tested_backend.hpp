@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that the tests go over, and their calls. A test that uses them links tested_<type>.
+// The backends that tests run on, and their calls. A test that uses them links tested_<type>.
 #pragma once
 
 #include <complex>
@@ -8,11 +8,11 @@
 #include <type_traits>
 #include <vector>
 
-// Whether gated scans are tested with the backends that write maps down, too.
+// Whether gated scans are also tested with the comparison backends.
 #if !defined(SCANREC_TEST_VARIANTS)
 #define SCANREC_TEST_VARIANTS 1
 #endif
-// Eigen is slow to compile: builds for the sake of our own lanes may leave it out.
+// Eigen is slow to compile, so builds that test only the library's own lanes may leave it out.
 #if !defined(SCANREC_TEST_EIGEN)
 #if __has_include(<Eigen/Core>)
 #define SCANREC_TEST_EIGEN 1
@@ -33,7 +33,7 @@
 
 namespace tested {
 
-/// Whether an array has a stride of 0, or a negative one.
+/// Whether an array has a zero stride along an axis of several positions.
 template <class T>
 bool broadcast(const maybe<T>& v) {
   const auto along = [](std::int64_t n, std::int64_t stride) { return n > 1 && stride == 0; };
@@ -119,9 +119,9 @@ void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
                {"no elements", scanrec::detail::element_count(gate.shape) == 0}});
 }
 
-/// Whether the backend that needs Eigen is there, and may be tested: Eigen reads a complex<float>
-/// as a double that need not be aligned, which the sanitizer of undefined behaviour refuses. GCC
-/// tells of the address sanitizer only, which runs together with it.
+/// Whether the backend that needs Eigen is available and tested. Eigen reads a complex<float> as a
+/// double that may be unaligned, which the undefined behaviour sanitizer rejects. GCC reports only
+/// the address sanitizer, which runs together with it.
 template <class T>
 constexpr bool with_eigen = SCANREC_TEST_EIGEN
 #if defined(__SANITIZE_ADDRESS__)
@@ -146,8 +146,8 @@ void push_device_backends(std::vector<backend<T>>& list) {
 #if !defined(SCANREC_TEST_CUDA_ON_HOST)
   push("cuda::cub", device_backend::cub);
 #endif
-  // On the emulator blocks that synchronise take long: they take some cases, fewest of inexact
-  // types, and the address sanitizer sees the exact one alone.
+  // Blocks that synchronise are slow on the emulator. They run some cases, fewest for inexact
+  // types, and the address sanitizer runs only the exact type.
 #if defined(__SANITIZE_ADDRESS__)
   if (!exact) return;
 #endif
@@ -159,8 +159,8 @@ void push_device_backends(std::vector<backend<T>>& list) {
 }
 #endif
 
-/// Every backend, under policies that bring tile edges, time split, shared passes and streaming
-/// stores to short inputs. A new backend is added here.
+/// Every backend, with policies that give short inputs tile borders, split time, shared passes and
+/// streaming stores. Add new backends here.
 template <class T>
 std::vector<backend<T>> all_backends() {
   std::vector<backend<T>> list{
@@ -190,22 +190,22 @@ std::vector<backend<T>> all_backends() {
 #endif
   return list;
 }
-/// The backends that the environment selects; the plain loop first. A test case that asks for them
-/// must call each.
+/// The backends that the environment selects, the sequential loop first. A test case that requests
+/// them must call each.
 template <class T>
 const std::vector<backend<T>>& backends() {
   static const std::vector<backend<T>> list = chosen_backends(all_backends<T>());
   for (const backend<T>& one : list) expect_backend(one.name);
   return list;
 }
-/// The plain loop.
+/// The sequential loop.
 template <class T>
 const backend<T>& loop() {
   static const backend<T> one("sequential", sequential{});
   return one;
 }
-/// Calls f(name, backend) for the backends that take this round of the test case: those that are
-/// slow take some, the first among them.
+/// Calls f(name, backend) for the backends that run this round of the test case. Slow backends skip
+/// rounds, but not the first.
 template <class T, class F>
 void with_backends(F f) {
   static sampler turns;
@@ -214,7 +214,7 @@ void with_backends(F f) {
     if (turns.takes(one.every)) f(one.name, one);
 }
 
-/// The backends with a number of threads, each with this number and with its own executor or the
+/// The backends that have threads, with this number of them and with a custom executor or the
 /// default one. The bits of a list entry must not depend on the arguments.
 template <class T>
 std::vector<backend<T>> threaded_backends(int threads, bool own) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of every backend for CPUs for one element type: the whole of a generated unit that
-// defines TEST_TYPE. The kernels are here; tests link them.
+// The calls of all CPU backends for one element type. A generated source file defines TEST_TYPE and
+// includes this header, and tests link the resulting kernels.
 #include "backend_calls.hpp"
 #include "tested_backend.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Backends as the tests see them: the three calls on arrays of one element type, behind one
-// interface, so that a test is compiled once and runs on every backend.
+// The interface of tested backends: the three calls on arrays of one element type. A test is
+// compiled once and runs on every backend.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace tested {
 
 using namespace scanrec;  // tests only
 
-/// A view, or an absent one for `none`.
+/// A view; `none` converts to an absent view.
 template <class T>
 struct maybe : sequence_view<T> {
   maybe(none_t) {}                                    // NOLINT(google-explicit-constructor)
@@ -37,13 +37,13 @@ class backend_of {
                    maybe<T> state_tangent, const jvp_options<V>& options) const = 0;
 };
 
-/// The calls of a backend on arrays of T. They are compiled once per element type, for all tests,
-/// in the unit that tested_calls.hpp is.
+/// The calls of a backend on arrays of T. They are compiled once per element type for all tests,
+/// from tested_calls.hpp.
 template <class T, class Backend>
 std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
 
-/// The backends for GPUs. Tests and kernels may be compiled by different compilers, so their
-/// options are not told apart here.
+/// The GPU backends. Tests and kernels may be compiled by different compilers, so backends have
+/// names here instead of types.
 enum class device_backend {
   lanes,
   lanes_ring,
@@ -54,20 +54,20 @@ enum class device_backend {
   triangular_matmul,
   cub,
 };
-/// Additions of a term in cuda::look_back beyond those of most backends: it composes the maps of
-/// the tiles of a span as well as those of the segments of a tile.
+/// Additions per term in cuda::look_back beyond those of most backends. It composes the maps of the
+/// tiles of a span as well as those of the segments of a tile.
 inline constexpr int span_additions = 3;
-/// Their calls, from the unit that device_calls.hpp is.
+/// The calls of a GPU backend, compiled from device_calls.hpp.
 template <class T>
 std::shared_ptr<const backend_of<T>> device_calls_of(device_backend which);
 
-/// A backend with a name, called like any other.
+/// A named backend.
 template <class T>
 struct backend {
   std::string name;
   std::shared_ptr<const backend_of<T>> calls;
-  int more = 0;   // additions of a term beyond those of most backends
-  int every = 1;  // of how many cases it takes one, where it is slow
+  int more = 0;   // additions per term beyond those of most backends
+  int every = 1;  // a slow backend runs one in this many cases
 
   template <class B>
   backend(std::string as, B made, int more_additions = 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A language model of examples/text_model.hpp on random characters: gradients of all that it learns
-// against central differences.
+// Checks all gradients of a language model of examples/text_model.hpp against central differences,
+// on random characters.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "central_difference.hpp"
 
-/// Of two texts of so many steps, of four characters.
+/// Uses two texts of `steps` steps, over four characters.
 template <class Model>
 void check_text_gradients(Model& model, std::int64_t steps) {
   std::mt19937 random(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of the tiled backend over random problems that nobody could run: work items and tiles
-// cover every element once, sums have every term once, scratch is as large as stated, and no
-// arithmetic wraps or divides by zero (this file is compiled to trap where it does).
+// Tests of the plan of the tiled backend, on random problems of sizes that are too large to run.
+// Work items and tiles cover every element once, sums count every term once, scratch has its stated
+// size, and no arithmetic wraps or divides by zero (this file is compiled to trap if it does).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,7 +36,7 @@ using detail::region;
 
 constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
 
-/// Random problems. Arrays lie where no memory is, far apart from one another.
+/// Random problems. Their arrays have distant addresses and are never dereferenced.
 class problems {
  public:
   explicit problems(unsigned seed) : bits_(seed) {}
@@ -51,7 +51,7 @@ class problems {
   }
   bool maybe(int of = 2) { return below(of) == 0; }
 
-  /// A problem, if its arguments are not refused.
+  /// The next problem, or nullopt if its arguments are rejected.
   std::optional<problem> next() {
     arrays_ = 0;
     shape_ = {extent(), extent(), extent(), maybe(3) ? extent() : 1};
@@ -82,7 +82,7 @@ class problems {
     }
   }
 
-  /// The problem of a scan of elements of E, and of those that are so large.
+  /// The problem of a scan of elements of E. resized() below sets another element size.
   template <class E>
   problem prefixes_of(const extents& shape) {
     arrays_ = 0, shape_ = shape;
@@ -128,7 +128,7 @@ class problems {
     std::shuffle(p.begin(), p.end(), bits_);
     return p;
   }
-  // Mostly as the first array lies, in descending addresses now and then, and with gaps.
+  // Mostly the axis order of the first array. Some arrays have negative strides or gaps.
   scanrec::strides strides(const extents& shape, int broadcasts) {
     const order own = maybe(6) ? permutation() : like_;
     const bool gaps = maybe(5), turned = maybe(6);
@@ -150,7 +150,7 @@ class problems {
   sequence_view<T> dense() {
     return {somewhere<T>(), shape_, strides(shape_, 0)};
   }
-  /// One that is read, or a gradient.
+  /// An input or a gradient, which may broadcast.
   template <class T>
   sequence_view<T> any(int broadcasts) {
     return {somewhere<T>(), shape_, strides(shape_, broadcasts)};
@@ -232,7 +232,7 @@ std::vector<output> outputs_of(const problem& p, const tile_plan& plan) {
 
 // ---- cover ------------------------------------------------------------------------------------
 
-/// Work items lie on a grid: those of one axis begin where the one before ends.
+/// Work items form a grid: along each axis an item begins at the end of the previous one.
 void check_cover(const tile_plan& plan, problems& random) {
   const extents& shape = plan.shape;
   CHECK(plan.strip >= 1);
@@ -247,7 +247,7 @@ void check_cover(const tile_plan& plan, problems& random) {
     items *= along(count, a);
   }
   REQUIRE(plan.items == items);
-  // All of them, or some of those that are too many.
+  // Checks all items, or a sample if there are many.
   std::set<std::array<std::int64_t, 3>> seen;
   const bool all = items <= 300;
   for (std::int64_t i = 0; i < std::min<std::int64_t>(items, 300); ++i) {
@@ -261,7 +261,7 @@ void check_cover(const tile_plan& plan, problems& random) {
     seen.insert({box.begin.group, box.begin.batch, box.begin.channel});
   }
   if (all) CHECK(static_cast<std::int64_t>(seen.size()) == items);
-  // Work items that follow one another have no place in common.
+  // Consecutive work items are disjoint.
   if (items > 1) {
     const std::int64_t i = random.below(items - 1);
     const region box = detail::item_box(plan, i), next = detail::item_box(plan, i + 1);
@@ -272,15 +272,16 @@ void check_cover(const tile_plan& plan, problems& random) {
   REQUIRE(plan.tile_steps >= 1);
   CHECK(plan.tiles == std::max<std::int64_t>(
                           1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
-  // What one tile recomputes, another may be writing gradients over.
+  // Another tile may overwrite the inputs of a recomputation with gradients, so tiles must begin at
+  // checkpoints.
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
-  // Workers take turns at work items of which all rows are at the same step.
+  // Work items that pass from worker to worker have all rows at the same step.
   if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);
-  // Tasks in blocks wait for none, and no sum of theirs has a turn.
+  // Tasks in blocks do not wait for other tasks, and their sums need no order.
   if (plan.in_blocks) {
     CHECK(plan.threads > 1);
     CHECK(plan.items_whole);
@@ -290,7 +291,7 @@ void check_cover(const tile_plan& plan, problems& random) {
 
 // ---- sums -------------------------------------------------------------------------------------
 
-/// Takes the steps of a small problem as the backend does, with a count of terms for every sum.
+/// Runs the steps of a small problem as the backend does, and counts the terms of every sum.
 class counted_sums {
  public:
   counted_sums(const problem& p, const tile_plan& plan) : plan_(plan) {
@@ -350,7 +351,7 @@ class counted_sums {
  private:
   enum class scope { tile, row, item };
   struct term_count {
-    std::int64_t of = 0, terms = 0;  // which element of the gradient
+    std::int64_t of = 0, terms = 0;  // `of`: the element of the gradient
   };
   using accumulators = std::map<std::int64_t, term_count>;
   struct sum {
@@ -446,33 +447,32 @@ class counted_sums {
 
   const tile_plan& plan_;
   std::vector<sum> sums_;
-  std::vector<std::vector<accumulators>> item_sums_;  // of work items that hand them on
+  std::vector<std::vector<accumulators>> item_sums_;  // sums of work items that are passed on
   bool collided_ = false, out_of_bounds_ = false, twice_ = false;
 };
 
-/// What holds of the sums of problems of any size.
+/// Checks the invariants of sums that hold for problems of any size.
 void check_sums(const problem& p, const tile_plan& plan) {
   for (const output& o : outputs_of(p, plan)) {
     REQUIRE(o.sum.active == detail::summed(o.array));
     if (!o.sum.active || plan.items == 0) continue;
     const auto summed = [&](axis a) { return detail::broadcast_along(o.array, a); };
-    // Whether no other work item has terms of the same sums.
+    // Whether no other work item contributes to the same sums.
     const bool alone = (!summed(axis::channel) || plan.strips == 1) &&
                        (!summed(axis::batch) || plan.batch_span == plan.shape.batch) &&
                        (!summed(axis::group) || plan.group_span == plan.shape.group);
     CHECK((!o.sum.complete || alone));
-    // Sums that keep time are written tile by tile, and nowhere else.
+    // Sums that keep the time axis are written tile by tile and nowhere else.
     CHECK((!o.sum.time_kept || o.sum.complete));
     CHECK((!o.sum.time_kept || plan.rows_together));
-    // Rows that are processed one after the other share accumulators, unless these are theirs
-    // alone.
+    // Rows that are processed one after the other share accumulators, unless each row has its own.
     if (!plan.rows_together && !o.sum.row_scope) {
       CHECK((summed(axis::batch) || plan.batch_span == 1));
       CHECK((summed(axis::group) || plan.group_span == 1));
     }
     CHECK(o.sum.wide_bytes > 0);
     CHECK(o.sum.elements >= 1);
-    // Enough for the last position, and a place of its own for each.
+    // Offsets are distinct, and the last one is within the memory.
     const auto check_offsets = [&](const scanrec::strides& strides, const extents& size,
                                    std::int64_t elements) {
       std::vector<std::pair<std::int64_t, std::int64_t>> axes;
@@ -515,7 +515,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     CHECK(position >= 0);
     CHECK(position % plan.alignment == 0);
   }
-  if (s.bytes >= detail::most_bytes) return;  // nobody has as much, and it is not allocated
+  if (s.bytes >= detail::most_bytes) return;  // too large to allocate
   const std::int64_t lanes = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   CHECK(plan.slots_per_row * lanes >= plan.strip);
   const std::int64_t slots =
@@ -541,10 +541,11 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   }
   CHECK(plan.recomputed.bytes <= s.worker - s.recomputed);
   CHECK(s.worker * plan.threads <= s.carries);
-  // No two workers write to one page.
+  // No two workers write to the same page.
   if (plan.threads > 1) CHECK(s.worker - s.recomputed - plan.recomputed.bytes >= 4096);
   if (any) return;
-  // As workspace_bytes() promises, unless the caller asked for tiles of few steps.
+  // The bound that workspace_bytes() documents. It does not hold if the caller requested short
+  // tiles.
   if (plan.hands_on && plan.tile_steps < tile_policy::least_tile_steps / 2) return;
   constexpr std::int64_t constant = 512 * 1024;
   std::int64_t array = huge;
@@ -557,7 +558,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
 
 }  // namespace
 
-TEST_CASE("plans of random problems", "[tile_plan]") {
+TEST_CASE("plans of random problems satisfy all invariants", "[tile_plan]") {
   problems random(1);
   int planned = 0, refused = 0, split = 0, summed = 0, counted = 0, together = 0, large = 0;
   for (int trial = 0; trial < 12000; ++trial) {
@@ -579,7 +580,7 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
     check_cover(plan, random);
     check_sums(p, plan);
     check_workspace(p, plan);
-    std::int64_t positions = 1;  // an empty axis may be one that a sum is taken over
+    std::int64_t positions = 1;  // a sum may run over an empty axis
     for (const axis a : all_axes) positions *= std::max<std::int64_t>(1, along(p.shape, a));
     if (positions <= 4000) {
       counted_sums(p, plan).check();
@@ -588,7 +589,7 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
     ++planned, split += plan.time_split, large += positions > (std::int64_t{1} << 40);
     together += plan.rows_together;
     for (const sum_plan& sum : plan.sums) summed += sum.active;
-    // The other CPU backends, which plan from the same problem.
+    // The other CPU backends plan from the same problem without overflow.
     CHECK(workspace_bytes(sequential{}, p) >= 0);
     CHECK(workspace_bytes(hillis_steele{.threads = threads}, p) >= 0);
     CHECK(workspace_bytes(blelloch{.threads = threads}, p) >= 0);
@@ -602,7 +603,7 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
   CHECK(large > 300);
 }
 
-TEST_CASE("an element's size and alignment are all that its plan depends on", "[tile_plan]") {
+TEST_CASE("a plan depends only on the size and alignment of elements", "[tile_plan]") {
   struct alignas(256) apart {
     char bytes[768];
   };
@@ -632,7 +633,7 @@ TEST_CASE("an element's size and alignment are all that its plan depends on", "[
 
 namespace {
 
-/// Arrays of floats, of which only the layout matters.
+/// Arrays of floats. Only their layout matters.
 sequence_view<float> somewhere(const extents& shape, const scanrec::strides& of) {
   return {reinterpret_cast<float*>(std::uintptr_t{1} << 40), shape, of};
 }
@@ -642,13 +643,13 @@ sequence_view<float> elsewhere(const extents& shape, const scanrec::strides& of)
 problem forward_of(const extents& shape, const scanrec::strides& of) {
   return linear_scan_problem(somewhere(shape, of), somewhere(shape, of), elsewhere(shape, of));
 }
-/// The adjoint of a gate that lies so, and may be a sum.
+/// The adjoint of a gate with these strides, whose gradient may be a sum.
 problem adjoint_of(const extents& shape, const scanrec::strides& gate) {
   const scanrec::strides dense = channels_last(shape);
   return linear_scan_vjp_problem(somewhere(shape, gate), somewhere(shape, dense),
                                  somewhere(shape, dense), {.gate_grad = elsewhere(shape, gate)});
 }
-/// As make_tile_plan asks for them.
+/// The decisions of make_tile_plan, in the same order.
 struct decisions {
   explicit decisions(const problem& p, std::int64_t asked = 0)
       : layout(detail::choose_layout(p)),
@@ -667,19 +668,19 @@ struct decisions {
 
 }  // namespace
 
-TEST_CASE("lanes lie where most bytes lie side by side", "[tile_plan]") {
+TEST_CASE("lanes run along the axis with most contiguous bytes", "[tile_plan]") {
   const extents shape{.batch = 2, .time = 1000, .channel = 32};
   using recurrence::lane_axis;
   CHECK(decisions(forward_of(shape, channels_last(shape))).layout.along == lane_axis::channel);
   CHECK(decisions(forward_of(shape, time_contiguous(shape))).layout.along == lane_axis::time);
   const extents one{.time = 1000};
   CHECK(decisions(forward_of(one, channels_last(one))).layout.along == lane_axis::time);
-  const extents short_one{.time = 3};  // no pack of steps
+  const extents short_one{.time = 3};  // fewer steps than a pack
   CHECK(decisions(forward_of(short_one, channels_last(short_one))).layout.along ==
         lane_axis::channel);
 }
 
-TEST_CASE("sums say which rows belong together", "[tile_plan]") {
+TEST_CASE("sums decide which rows are processed together", "[tile_plan]") {
   const extents shape{.batch = 4, .time = 100, .channel = 32, .group = 2};
   const scanrec::strides dense = channels_last(shape);
   const auto of = [&](bool batch, bool time, bool channel, bool group) {
@@ -700,7 +701,7 @@ TEST_CASE("sums say which rows belong together", "[tile_plan]") {
   CHECK(over_all_but_time.channel_whole);
 }
 
-TEST_CASE("strips are as wide as their state fits, and count by the pack", "[tile_plan]") {
+TEST_CASE("strips are as wide as their state fits and are counted in packs", "[tile_plan]") {
   const auto strips = [](const extents& shape, bool along_time = false) {
     return decisions(forward_of(shape, along_time ? time_contiguous(shape) : channels_last(shape)))
         .strips;
@@ -709,13 +710,13 @@ TEST_CASE("strips are as wide as their state fits, and count by the pack", "[til
   CHECK(strips({.batch = 64, .time = 1000, .channel = 16 * widest}).widest == widest);
   CHECK(strips({.batch = 64, .time = 1000, .channel = widest + 16}).widest == widest / 2 + 16);
   CHECK(strips({.batch = 1, .time = 1000, .channel = 300}).widest == 300);
-  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}).most == 3 * 63);  // of 16 lanes
+  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}).most == 3 * 63);  // packs of 16 lanes
   CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}, true).most == 3 * 1000);
   CHECK(strips({.batch = 3, .time = 1024, .channel = 1000}, true).widest == 8);
   CHECK(strips({.batch = 3, .time = 1 << 20, .channel = 1000}, true).widest == 1);
 }
 
-TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_plan]") {
+TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[tile_plan]") {
   const auto check = [](const detail::width_costs& of, int threads, std::int64_t strip,
                         bool whole) {
     const detail::width_choice width_choice = detail::choose_width(of, threads);
@@ -723,13 +724,14 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
     CHECK(width_choice.strip == strip);
     CHECK(width_choice.items_whole == whole);
   };
-  // Eight rows of 256 floats: as wide as there are enough of them, then pieces of rows.
+  // Eight rows of 256 floats stay whole as long as there are enough for all threads. With more
+  // threads they are divided.
   const detail::width_costs whole{256, 16, 256, 16, 4, 64, 8, 1, false};
   for (const auto& [threads, strip] : std::vector<std::pair<int, std::int64_t>>{
            {1, 256}, {2, 256}, {8, 256}, {16, 128}, {64, 32}, {128, 16}, {256, 16}})
     check(whole, threads, strip, true);
-  // Where time may be split, tiles of whole rows cost less than pieces of half a kilobyte, if these
-  // cost as much by themselves as they do for two threads.
+  // If time may be split, tiles of whole rows cost less than pieces of half a kilobyte, each of
+  // which costs 256 bytes extra here.
   const detail::width_costs two{256, 16, 256, 16, 4, 256, 1, 512, true};
   check(two, 1, 256, true);
   check(two, 2, 256, false);
@@ -738,13 +740,13 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
-  // Five work items for two threads are three rounds; handed on from tile to tile they are two and
-  // a half. They cannot be where there is one for fewer than all threads.
+  // Five work items take two threads three rounds, or two and a half if they are passed on from
+  // tile to tile. That is impossible with fewer items than threads.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
 
-  // Sums over channels have a reset of their own, whoever adds them up.
+  // Strips with sums over channels have the same width for any number of threads.
   const extents shape{.batch = 8, .time = 8192, .channel = 256};
   scanrec::strides gate = channels_last(shape);
   gate.channel = 0;
@@ -754,9 +756,9 @@ TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_
 
 namespace {
 
-/// How evenly the tasks of a plan lie on threads: work over threads times the work of the thread
-/// that has most, where tasks cost their packs and steps. No more than its share and a task, since
-/// tasks are claimed in order.
+/// The balance of a plan: the total work divided by the threads and by the work of the busiest
+/// thread. The cost of a task is its packs times its steps. A thread has at most its share and one
+/// more task, because tasks are claimed in order.
 double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   const auto packs = [&](std::int64_t channels) {
@@ -774,7 +776,7 @@ double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
 
 using named_problem = std::pair<std::string, problem>;
 
-/// The linear scans of a shape and layout.
+/// The problems of all linear-scan calls for a shape and layout.
 template <class T, class V>
 std::vector<named_problem> linear_calls_of(const extents& shape, bool along_time) {
   const auto at = [](std::uintptr_t i) { return reinterpret_cast<V*>(i << 44); };
@@ -800,7 +802,7 @@ std::vector<named_problem> linear_calls_of(const extents& shape, bool along_time
   return list;
 }
 
-/// The calls of QRNN pooling of a shape and layout.
+/// The problems of QRNN pooling for a shape and layout.
 template <class T>
 std::vector<named_problem> gated_calls_of(const extents& shape, bool along_time) {
   const scanrec::strides dense = along_time ? time_contiguous(shape) : channels_last(shape);
@@ -825,7 +827,7 @@ std::vector<named_problem> gated_calls_of(const extents& shape, bool along_time)
 
 }  // namespace
 
-TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile_plan]") {
+TEST_CASE("large calls of any shape keep 8 to 128 threads busy", "[tile_plan]") {
   std::mt19937_64 bits(1);
   const auto log_uniform = [&](double least, double most) {
     const double u =
@@ -842,7 +844,8 @@ TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile
     ++checked, split += plan.time_split, whole += plan.items_whole, by_tile += !plan.items_whole;
   };
   for (int trial = 0; trial < 1500; ++trial) {
-    // From 2^22 elements on, a quarter of them with a shape of few or many rows or channels.
+    // At least 2^22 elements. A quarter of the shapes have few rows, and half of those few
+    // channels.
     extents shape;
     do {
       shape = {log_uniform(1, 4096), log_uniform(64, 1 << 24), log_uniform(1, 8192), 1};
@@ -871,8 +874,7 @@ TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile
   CHECK(by_tile > 1000);
 }
 
-TEST_CASE("time is split where there are too few packs for the threads that a call is worth",
-          "[tile_plan]") {
+TEST_CASE("time is split if there are too few packs for the threads of a call", "[tile_plan]") {
   const auto time = [](std::int64_t batch, std::int64_t steps, std::int64_t asked = 0) {
     const extents shape{.batch = batch, .time = steps, .channel = 64};
     return decisions(forward_of(shape, channels_last(shape)), asked).time;
@@ -882,18 +884,18 @@ TEST_CASE("time is split where there are too few packs for the threads that a ca
   CHECK(time(rows - 1, 1 << 20).split);
   CHECK(!time(rows, 1 << 20).split);
   const std::int64_t tile = time(1, 1 << 20).tile_steps;
-  CHECK(tile == tile_policy::tile_bytes / (2 * 4 * 64));  // what two arrays of floats read
-  const std::int64_t least = 4 * tile_policy::thread_elements / 64;  // as four threads want
+  CHECK(tile == tile_policy::tile_bytes / (2 * 4 * 64));  // two arrays of floats are read
+  const std::int64_t least = 4 * tile_policy::thread_elements / 64;  // enough for four threads
   CHECK(least > 2 * tile);
   CHECK(!time(1, least - 1).split);
   CHECK(time(1, least).split);
-  // A call of few elements is for few threads: here 16 packs are enough.
+  // A call with few elements uses few threads, so here 16 packs are enough.
   CHECK(time(1, 17 * tile_policy::elements_per_pack / 64).split);
   CHECK(!time(4, 16 * tile_policy::elements_per_pack / 64 / 4).split);
-  CHECK(time(1, 1000, 100).split);  // as the caller says
+  CHECK(time(1, 1000, 100).split);  // requested by the caller
   CHECK(time(1, 1000, 100).tile_steps == 100);
   CHECK(!time(1, 100, 1000).split);
-  // Tiles are about as long as each other.
+  // Tiles have about the same length.
   for (const std::int64_t steps : {least + 1, 2 * least - 1, 1000001L}) {
     const std::int64_t of = time(1, steps).tile_steps, tiles = detail::ceil_div(steps, of);
     CHECK(of <= tile);
@@ -901,7 +903,7 @@ TEST_CASE("time is split where there are too few packs for the threads that a ca
   }
 }
 
-TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_plan]") {
+TEST_CASE("short rows share a work item unless a sum keeps them apart", "[tile_plan]") {
   const auto rows = [](const problem& p, std::int64_t strip) {
     const decisions d(p);
     return detail::choose_rows(p, d.sums, d.time, strip);
@@ -914,7 +916,7 @@ TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_
   const problem over_groups =
       adjoint_of(shape, {.batch = dense.batch, .time = 0, .channel = 1, .group = 0});
   CHECK(rows(over_groups, 64).batches == 1);
-  // So many strips need no totals.
+  // With this many strips, an item spans all rows and needs no totals.
   extents wide = shape;
   wide.channel = 4 * tile_policy::enough_packs;
   const problem over_all = adjoint_of(wide, {.channel = 1});
@@ -923,7 +925,7 @@ TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_
   CHECK(rows(over_all, 2).groups < shape.group);
 }
 
-TEST_CASE("rows that lie apart are prefetched, and those of a large call only", "[tile_plan]") {
+TEST_CASE("rows with gaps are prefetched, but only in large calls", "[tile_plan]") {
   const auto ahead = [](const extents& shape, std::int64_t row) {
     return describe(tiled{},
                     forward_of(shape, {.batch = shape.time * row, .time = row, .channel = 1}))
@@ -937,7 +939,7 @@ TEST_CASE("rows that lie apart are prefetched, and those of a large call only", 
   CHECK(ahead(small, 3 * 64) == 0);
 }
 
-TEST_CASE("non-temporal stores are for rows whose lines they fill", "[tile_plan]") {
+TEST_CASE("non-temporal stores are used only if rows fill whole cache lines", "[tile_plan]") {
   const auto streams = [](std::int64_t channels, std::int64_t row) {
     const extents shape{.batch = 8, .time = (1 << 21) / channels, .channel = channels};
     const scanrec::strides strides{.batch = shape.time * row, .time = row, .channel = 1};
@@ -946,10 +948,10 @@ TEST_CASE("non-temporal stores are for rows whose lines they fill", "[tile_plan]
   CHECK(streams(256, 256));
   CHECK(streams(240, 256));
   CHECK(streams(240, 244));        // 16 bytes: whole packs fill lines together
-  CHECK_FALSE(streams(240, 243));  // rows that begin at any element do not
+  CHECK_FALSE(streams(240, 243));  // unaligned rows do not
   CHECK_FALSE(streams(250, 250));
-  CHECK_FALSE(streams(252, 252));  // nor do lanes past the last pack,
-  CHECK(streams(252, 256));        // but where no other row shares their line
+  CHECK_FALSE(streams(252, 252));  // a partial last pack does not either,
+  CHECK(streams(252, 256));        // unless no other row shares its line
   CHECK_FALSE(streams(5, 5));
   const auto by_time = [](std::int64_t row) {
     const extents shape{.batch = 8, .time = 8192, .channel = 256};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views: strides, whole spans, parts, turns and broadcasts, and that scans over
-// them have the bits of scans over copies.
+// Tests of views: strides, spans, parts, reversal and broadcasts. Scans of views have the bits of
+// scans of copies.
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -26,13 +26,13 @@ using view = sequence_view<float>;
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max(),
                        least = std::numeric_limits<std::int64_t>::min();
 
-/// 0, 1, 2, ..., so that an element says where it is.
+/// 0, 1, 2, ...: the value of an element is its index.
 floats counted(std::size_t n) {
   floats x(n);
   std::iota(x.begin(), x.end(), 0.0f);
   return x;
 }
-/// Gates and inputs that round, and differ in every element.
+/// Gates and inputs whose products round. All elements differ.
 floats uneven(std::size_t n, int seed) {
   floats x(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -49,7 +49,7 @@ void for_each(const extents& s, F f) {
       for (std::int64_t t = 0; t < s.time; ++t)
         for (std::int64_t c = 0; c < s.channel; ++c) f(g, b, t, c);
 }
-/// The elements of a view, one after the other: (group, batch, time, channel).
+/// The elements of a view in the order (group, batch, time, channel).
 template <class T>
 std::vector<std::remove_const_t<T>> copied(const sequence_view<T>& x) {
   std::vector<std::remove_const_t<T>> all;
@@ -60,7 +60,8 @@ bool same(const view& x, const view& y) {
   return x.data == y.data && x.shape == y.shape && x.strides == y.strides;
 }
 
-/// Runs f, which must throw for `argument` of `call`, with `expected` and `got` in what it says.
+/// Runs f, which must throw argument_error for `argument` of `call`. Its message must contain
+/// `expected` and `got`.
 template <class F>
 void refuses(const std::string& call, const std::string& argument, const std::string& expected,
              const std::string& got, F f) {
@@ -78,8 +79,7 @@ void refuses(const std::string& call, const std::string& argument, const std::st
 
 }  // namespace
 
-TEST_CASE("views take strides, not extents, and repeat an element along a stride left out",
-          "[views]") {
+TEST_CASE("views take strides, not extents, and a missing stride is zero", "[views]") {
   static_assert(std::is_constructible_v<view, float*, extents, strides>);
   static_assert(std::is_constructible_v<view, std::span<float>, extents, strides>);
   static_assert(!std::is_constructible_v<view, float*, extents, extents>);
@@ -90,13 +90,13 @@ TEST_CASE("views take strides, not extents, and repeat an element along a stride
   static_assert(!std::is_constructible_v<state_view<float>, std::span<float>, extents, extents>);
   static_assert(view{}.strides == strides{} && state_view<float>{}.strides == strides{});
 
-  // A stride that is left out reads one element for all positions of its axis, the group as well.
+  // A missing stride reads one element for all positions of its axis, groups included.
   floats x = counted(8);
   const view shared(x.data(), extents{.batch = 2, .time = 2, .group = 3}, {.batch = 4, .time = 1});
   CHECK(copied(shared) == floats{0, 1, 4, 5, 0, 1, 4, 5, 0, 1, 4, 5});
 }
 
-TEST_CASE("all of a span is a sequence", "[views]") {
+TEST_CASE("a span, vector or array as a whole is a sequence", "[views]") {
   floats v = counted(12);
   const floats fixed = v;
   std::array<double, 6> a{};
@@ -120,7 +120,7 @@ TEST_CASE("all of a span is a sequence", "[views]") {
   static_assert(std::same_as<decltype(sequence_view(a, 2)), sequence_view<double>>);
   static_assert(std::same_as<decltype(sequence_view(c)), view>);
   static_assert(std::same_as<decltype(sequence_view(six, 3)), sequence_view<const double>>);
-  // With extents as well, of which the size is checked, and views of views are these views.
+  // With extents, whose size is checked. A view of a view is the same view.
   CHECK(sequence_view(v, extents{2, 3, 2}).strides == strides{6, 2, 1, 12});
   CHECK(sequence_view(v, extents{2, 3}, strides{6, 2}).strides == strides{6, 2});
   CHECK(state_view(v, extents{.batch = 3, .channel = 4}).strides == strides{4, 0, 1, 12});
@@ -128,10 +128,10 @@ TEST_CASE("all of a span is a sequence", "[views]") {
   CHECK_THROWS_AS(state_view(v, extents{4, 1, 4}), argument_error);
   CHECK(sequence_view(c, extents{.time = 8}).data == c);
   static_assert(std::same_as<decltype(sequence_view(view())), view>);
-  // Braces are extents, however few.
+  // Braced numbers are extents, even one or none.
   CHECK(view(v, {3}).shape == extents{.batch = 3});
   CHECK(view(v.data(), {}).shape == extents{});
-  // Not of what goes away, and not by accident.
+  // Views are not made from temporaries and never implicitly.
   static_assert(!std::is_constructible_v<view, floats> && !std::is_convertible_v<floats&, view>);
   static_assert(!std::is_convertible_v<std::span<float>, view>);
   static_assert(!std::is_constructible_v<view, float*> &&
@@ -142,7 +142,7 @@ TEST_CASE("all of a span is a sequence", "[views]") {
   refuses("sequence_view", "channels", "1 or more", "-3", [&] { (void)sequence_view(v, -3); });
 }
 
-TEST_CASE("elements by their place", "[views]") {
+TEST_CASE("at() finds an element by its indices", "[views]") {
   floats x = counted(2 * 3 * 5 * 4);
   const extents shape{.batch = 3, .time = 5, .channel = 4, .group = 2};
   const view all(x, shape);
@@ -161,7 +161,7 @@ TEST_CASE("elements by their place", "[views]") {
   static_assert(sequence_view<const float>(fixed, {.time = 2, .channel = 3}).at(0, 1, 2) == 6);
 }
 
-TEST_CASE("parts of views", "[views]") {
+TEST_CASE("steps() and channels() select parts of a view", "[views]") {
   floats x = counted(2 * 6 * 4);
   const extents shape{.batch = 2, .time = 6, .channel = 4};
   const view all(x, shape), in_time(x, shape, time_contiguous(shape));
@@ -175,15 +175,16 @@ TEST_CASE("parts of views", "[views]") {
     CHECK(same(v.steps(0, 6), v));
     CHECK(same(v.channels(0, 4), v));
     CHECK(same(v.steps(1, 6).steps(2, 4), v.steps(3, 5)));
-    // Without a position there is no address to go to.
+    // An empty part keeps the address of the view.
     for (const std::int64_t i : {0, 3, 6}) CHECK(v.steps(i, i).data == v.data);
     for (const std::int64_t i : {0, 4}) CHECK(v.channels(i, i).data == v.data);
     CHECK(v.steps(6, 6).shape.time == 0);
   }
-  // Along a broadcast, and of what has no elements, or no array.
+  // Parts of broadcast, empty and absent views.
   const view shared(x.data(), shape, {.channel = 1});
   CHECK(shared.steps(4, 6).data == x.data());
-  CHECK(shared.steps(2, 2).channels(1, 3).data == x.data() + 1);  // a sum over nothing has places
+  CHECK(shared.steps(2, 2).channels(1, 3).data ==
+        x.data() + 1);  // zero strides have addresses without steps
   const view empty(x.data(), {.batch = 0, .time = 6, .channel = 4}, {most, most, most});
   CHECK(empty.steps(5, 6).data == x.data());
   CHECK(view().steps(0, 0).absent());
@@ -207,7 +208,7 @@ TEST_CASE("parts of views", "[views]") {
   refuses("channels", "last", "1 to 4", "5", [&] { (void)states.channels(1, 5); });
 }
 
-TEST_CASE("time backwards", "[views]") {
+TEST_CASE("reversed() reverses time", "[views]") {
   floats x = counted(2 * 5 * 3);
   const extents shape{.batch = 2, .time = 5, .channel = 3};
   for (const view& v : {view(x, shape), view(x, shape, time_contiguous(shape)),
@@ -221,7 +222,7 @@ TEST_CASE("time backwards", "[views]") {
     CHECK(same(turned.reversed(), v));
     CHECK(same(turned.steps(0, 2).reversed(), v.steps(3, 5)));
   }
-  // Sequences without a step, or arrays without a place, stay where they are.
+  // Views without steps or elements keep their address.
   const view empty(x.data(), {.batch = 2, .time = 0, .channel = 3});
   CHECK(empty.reversed().data == x.data());
   CHECK(empty.reversed().shape.time == 0);
@@ -232,12 +233,12 @@ TEST_CASE("time backwards", "[views]") {
   }
   CHECK(view().reversed().absent());
   CHECK(view(nullptr, shape).reversed().data == nullptr);
-  // The sum of no sequence has a place per step.
+  // A zero batch stride has addresses even without sequences.
   const view sum(x.data(), {.batch = 0, .time = 5}, {.time = 1});
   CHECK(sum.reversed().data == x.data() + 4);
 }
 
-TEST_CASE("views of another shape", "[views]") {
+TEST_CASE("broadcast_to() repeats axes of extent 1", "[views]") {
   floats x = counted(12);
   const extents shape{.batch = 4, .time = 5, .channel = 3, .group = 2};
   const auto check = [&](const extents& from, const strides& expected) {
@@ -251,7 +252,7 @@ TEST_CASE("views of another shape", "[views]") {
             &v.at(at(b, from.batch), at(t, from.time), at(c, from.channel), at(g, from.group)));
     });
     CHECK(same(broadcast_to(wide, shape), wide));
-    // What repeats already repeats as often as is asked for.
+    // An axis that repeats may have any extent.
     if (from.batch == 1) CHECK(broadcast_to(wide, {9, 5, 3, 2}).strides == expected);
   };
   check({.channel = 3}, {.channel = 1});
@@ -259,11 +260,11 @@ TEST_CASE("views of another shape", "[views]") {
   check({.batch = 4, .channel = 3}, {.batch = 3, .channel = 1});
   check({.time = 5, .group = 2}, {.time = 1, .group = 5});
   check({}, {});
-  // An axis that fits keeps its stride, one of 1 too, whichever way it runs.
+  // An axis of the right extent keeps its stride, even if the extent is 1 or the stride negative.
   const view turned(x.data() + 4, {.time = 5}, {.batch = 7, .time = -1, .channel = 9});
   CHECK(broadcast_to(turned, {.time = 5, .channel = 2}).strides ==
         strides{.batch = 7, .time = -1, .channel = 0});
-  // To no position at all, and from none to none.
+  // Broadcasts to an empty shape, and from an empty shape to an empty shape.
   CHECK(broadcast_to(view(x, {.channel = 3}), {.batch = 0, .time = 5, .channel = 3}).strides ==
         strides{.channel = 1, .group = 3});
   CHECK(broadcast_to(view(x, {.time = 0}), {.batch = 2, .time = 0}).shape.time == 0);
@@ -293,7 +294,7 @@ TEST_CASE("views of another shape", "[views]") {
 
 namespace {
 
-/// A scan of the given views, and of copies of what they show: state and gradients.
+/// The results of a scan and its adjoint.
 struct scanned {
   floats state, gate_grad, input_grad;
   bool operator==(const scanned&) const = default;
@@ -330,7 +331,7 @@ void check_parts(const Backend& backend, const extents& shape) {
   check(part(gate), part(input));
   check(part(gate).reversed(), part(input).reversed());
   check(part(gate).reversed(), part(input));
-  // A gate of one step, of one channel, of one sequence, and one for all.
+  // Gates shared over time, over channels, over batch, and over everything.
   check(broadcast_to(part(gate).steps(0, shape.time > 0 ? 1 : 0), shape), part(input));
   check(broadcast_to(part(gate).channels(0, 1), shape), part(input));
   check(broadcast_to(view(gates, {.time = shape.time, .channel = shape.channel}), shape),
@@ -343,7 +344,7 @@ void check_turns(const Backend& backend, const extents& shape) {
   const auto n = static_cast<std::size_t>(shape.group * shape.batch * shape.time * shape.channel);
   floats a = uneven(n, 1), u = uneven(n, 2);
   const auto dense = [&](floats& x) { return view(x, shape); };
-  // A scan backwards is one of views that run backwards, and leaves its results that way.
+  // A reverse scan equals a forward scan of reversed views.
   scanned back = scan(backend, dense(a), dense(u), direction::reverse);
   floats state(back.state.size());
   linear_scan(backend, dense(a).reversed(), dense(u).reversed(), dense(state).reversed());
@@ -356,7 +357,7 @@ void check_turns(const Backend& backend, const extents& shape) {
   CHECK(turned.gate_grad == back.gate_grad);
   CHECK(turned.input_grad == back.input_grad);
 
-  // The gradient of a broadcast is that of the strides it has.
+  // A gradient view from broadcast_to equals one with explicit zero strides.
   floats by_channel(static_cast<std::size_t>(shape.channel)), by_hand = by_channel;
   const auto vjp_of_gate = [&](const view& sum) {
     linear_scan_vjp(backend, dense(a), dense(state), dense(grad), {.gate_grad = sum});
@@ -368,14 +369,15 @@ void check_turns(const Backend& backend, const extents& shape) {
 
 }  // namespace
 
-TEST_CASE("scans over views have the bits of scans over copies", "[views]") {
-  // Packs of 16 channels, a tail, time along lanes of one channel, split time, and nothing.
+TEST_CASE("scans of views have the bits of scans of copies", "[views]") {
+  // Whole packs with a tail, lanes along time, groups, split time, a single element and empty
+  // shapes.
   for (const extents shape :
        {extents{2, 33, 19}, extents{3, 130, 1}, extents{1, 70, 3, 2}, extents{1, 30000, 2},
         extents{1, 1, 1}, extents{2, 0, 3}, extents{0, 4, 3}}) {
     check_parts(sequential{}, shape), check_turns(sequential{}, shape);
     check_turns(tiled{}, shape);
-    // Lanes lie along time where a copy has it side by side, and round in another order.
+    // With one channel, a contiguous copy has its lanes along time, which rounds in another order.
     if (shape.channel > 1) check_parts(tiled{}, shape);
   }
 }

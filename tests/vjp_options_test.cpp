@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every combination of what a call of linear_scan_vjp may have and leave out, resets, broadcasts
-// and sums among them, on every backend: the bits of the plain loop, in integers.
+// Tests of all combinations of the optional arrays of linear_scan_vjp, with resets, broadcasts and
+// sums. Every backend must have the bits of the sequential loop, in integers.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -17,14 +17,14 @@ namespace {
 using namespace scanrec;
 using word = std::uint32_t;
 
-// Channels for a pack and a tail; steps for packs along time, with a tail and without.
+// There are channels for a pack and a tail, and steps for packs along time with and without a tail.
 constexpr std::int64_t with_tail = 69, whole_packs = 64;
 constexpr extents shape_of(std::int64_t steps) {
   return {.batch = 2, .time = steps, .channel = 18};
 }
 constexpr std::int64_t elements = detail::element_count(shape_of(with_tail));
 
-/// Where an array lies: which axes it has one value for.
+/// The axes along which an array has a single value.
 struct layout {
   const char* name;
   bool batch, time, channel;
@@ -52,15 +52,15 @@ struct memory_of_a_call {
     for (bool& mark : reset_mask) mark = bits() % 5 == 0;
   }
   void clear() {
-    // Gradients are added to, or written over.
+    // Initial values, which gradients overwrite or accumulate into.
     gate_grad.assign(elements, 3), input_grad.assign(elements, 4), initial_grad.assign(36, 5);
   }
   bool operator==(const memory_of_a_call&) const = default;
 };
 
-/// One combination.
+/// One combination of arrays, layouts and options.
 struct combination {
-  int resets = 0;  // none, one channel for all, per channel, one row for all, one step for all
+  int resets = 0;  // absent, one channel, per channel, shared over batch, shared over time
   const layout *gate = nullptr, *grad = nullptr;  // grad: null if absent
   bool has_state = true, has_start = false, has_last = false;
   const layout *gate_grad = nullptr, *input_grad = nullptr, *initial_grad = nullptr;
@@ -98,15 +98,15 @@ void run(const tested::backend<word>& on, const combination& c, memory_of_a_call
                           c.grad ? maybe(view(m.grad, c.grad)) : maybe(none), gradients, options);
 }
 
-/// Of how many cases a backend takes one; on the emulator of GPUs, where a launch takes long,
-/// fewer.
+/// A backend runs one in this many cases. The GPU emulator runs fewer, because its launches are
+/// slow.
 int every(const tested::backend<word>& backend) {
   return backend.name.starts_with("cuda") ? 60 * backend.every : 3;
 }
 
 }  // namespace
 
-TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
+TEST_CASE("adjoints with all combinations of arrays have the bits of the loop", "[vjp_options]") {
   const std::array gates{dense, layout{"of a step", true, false, true},
                          layout{"of a channel", true, true, false},
                          layout{"of a row", false, true, true}};
@@ -125,7 +125,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
   combination c;
   tested::sampler turns;
   const auto check = [&] {
-    // What is left goes round, so that each meets each of the others.
+    // The remaining options cycle with different periods, so that all pairs occur.
     ++number;
     c.along_time = number % 2 == 1, c.reverse = number / 3 % 2 == 1;
     c.accumulate = number / 5 % 2 == 1;
@@ -157,8 +157,8 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
             for (int initial_grad = 0; initial_grad < 3; ++initial_grad)
               for (const bool has_state : {true, false}) {
                 c.gate = &gate, c.grad = or_null(grads, grad);
-                // Of the gate, the gradient is one per element, or the sum that its layout asks
-                // for.
+                // The gradient of the gate has one value per element, or is the sum that the layout
+                // of the gate implies.
                 c.gate_grad = gate_grad == 0 ? &dense : gate_grad == 1 ? &gate : nullptr;
                 if (!has_state && c.gate_grad) continue;
                 c.has_state = has_state;
@@ -169,7 +169,8 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
   CHECK(number == 5 * 4 * 3 * 4 * 3 * 4);
 }
 
-TEST_CASE("all combinations of an adjoint's states and directions", "[vjp_options]") {
+TEST_CASE("adjoints with all combinations of states and directions have the bits of the loop",
+          "[vjp_options]") {
   const auto& backends = tested::backends<word>();
   memory_of_a_call want, got;
   combination c;

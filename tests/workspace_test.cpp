@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory: what a call allocates, what it says it allocates, and indices beyond 2^31 elements.
+// Tests of memory: the bytes that a call allocates and reports, and indices beyond 2^31 elements.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -56,8 +56,7 @@ std::int64_t bytes_of(F f) {
 
 }  // namespace
 
-TEST_CASE("a call allocates its stated workspace and nothing else",
-          "[workspace][backends][forward][vjp]") {
+TEST_CASE("a call allocates exactly its stated workspace", "[workspace][backends][forward][vjp]") {
   for (const extents shape :
        {extents{1, 1, 256}, extents{4, 300, 64}, extents{1, 50000, 3}, extents{2, 4096, 20}}) {
     const std::size_t n = shape.batch * shape.time * shape.channel;
@@ -73,12 +72,12 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         const view A(a.data(), shape, strides), U(u.data(), shape, strides),
             X(x.data(), shape, strides), S(sum.data(), shape, scanrec::strides{0, 0, 1}),
             D(da.data(), shape, strides);
-        // Without a record of the call, which allocates.
+        // Calls the backend directly, because recording the call would allocate.
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(tiles, p);
           CHECK(bytes == describe(tiles, p).workspace_bytes);
-          // Under 1/256 of one array, and per thread a strip's state, two running sums, a map in
-          // the wide type (4) and the recent steps of one (3).
+          // At most 1/256 of one array, plus per thread the state of a strip, two running sums, a
+          // map in the wide type (4) and recent steps of one map (3).
           CHECK(bytes <= static_cast<std::int64_t>(n * sizeof(float)) / 256 +
                              threads * 10 * tile_policy::strip_bytes);
           return bytes <= 8192 ? 0 : bytes;
@@ -96,7 +95,7 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
           const tested::backend<float> variant("variant", options);
           const auto of = [&](const problem& p) {
             const auto bytes = workspace_bytes(options, p);
-            // Two maps, of two numbers, per element of a strip in whole packs; accumulators,
+            // Two maps of two numbers per element of a strip in whole packs, plus accumulators and
             // triangles.
             const std::int64_t strip = shape.time * detail::round_up(shape.channel, 16);
             CHECK(bytes <= threads * (4 * strip * std::int64_t{sizeof(float)} + (1 << 19)));
@@ -117,14 +116,15 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
   }
 }
 
-TEST_CASE("so do scans with an operator and sensitivities", "[workspace][inclusive_scan]") {
+TEST_CASE("operator scans and sensitivities allocate exactly their stated workspace",
+          "[workspace][inclusive_scan]") {
   const extents shape{.batch = 2, .time = 30000, .channel = 20};
   const std::size_t n = shape.batch * shape.time * shape.channel;
   std::vector<float> u(n, 1), x(n), s(n), lambda(shape.channel, 0.5f);
   const sequence_view<float> in(u.data(), shape), out(x.data(), shape), more(s.data(), shape);
   const sequence_view<float> gate(lambda.data(), shape, {.channel = 1});
   const auto check = [](const auto& backend, const problem& p, auto call) {
-    // Up to 8 KiB come from the stack.
+    // Workspaces up to 8 KiB are on the stack.
     const std::int64_t stated = workspace_bytes(backend, p), took = bytes_of(call);
     CHECK((took == stated || (took == 0 && stated <= 8 * 1024)));
   };
@@ -154,11 +154,11 @@ TEST_CASE("a streaming step does not allocate", "[workspace][streaming][tiled][f
         }) == 0);
 }
 
-TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
-  // 2^33 elements of work would take too long, so time is short and the strides are what is large.
+TEST_CASE("indices beyond 2^31 elements are right", "[index][backends][forward]") {
+  // Processing 2^33 elements would take too long, so the sequences are short and the strides large.
   const std::int64_t far = std::int64_t{3} << 31;  // elements between two channels' lines
   const extents shape{.batch = 2, .time = 4, .channel = 2};
-  // Memory is only reserved, and touched at a few places.
+  // The memory is only reserved, and few pages are touched.
   const std::size_t bytes = static_cast<std::size_t>(far) * 4 * sizeof(float);
   void* const reserved = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -183,7 +183,7 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
           CHECK(x[(b * 4 + t) * 2 + c] == state);
         }
       }
-    // And written there.
+    // The same addresses as outputs.
     linear_scan(backend, gate, out, in);
     CHECK(base[3 * far + 3] == 0.5f * base[3 * far + 2] + x[15]);
     for (int b = 0; b < 2; ++b)
@@ -196,7 +196,8 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
 
 namespace {
 
-/// Runs a scan in memory of the caller; the bits are those of a scan in its own.
+/// Runs a scan in a caller-provided workspace, and checks that it has the bits of a scan that
+/// allocates.
 template <class Backend>
 void check_given_workspace(Backend backend) {
   const extents shape{.batch = 3, .time = 700, .channel = 20};
@@ -248,7 +249,8 @@ void check_given_workspace(Backend backend) {
 
 }  // namespace
 
-TEST_CASE("a call works in the memory that its caller gives it", "[workspace][backends]") {
+TEST_CASE("a caller-provided workspace changes no bit and is checked for size and alignment",
+          "[workspace][backends]") {
   check_given_workspace(sequential{});
   check_given_workspace(tiled{.threads = 1});
   check_given_workspace(tiled{.threads = 1, .tile_steps = 100});
@@ -258,11 +260,11 @@ TEST_CASE("a call works in the memory that its caller gives it", "[workspace][ba
 
 namespace {
 
-/// Runs a scan in memory full of signaling NaNs, and checks that it raises no floating-point
-/// exception: arithmetic on one of them would.
+/// Runs a scan in a workspace full of signaling NaNs. Arithmetic on any of them would raise a
+/// floating-point exception, and there must be none.
 template <class Backend>
 void check_no_exception(Backend backend) {
-  // Two triangles of steps and a part of a third, and channels that fill no pack.
+  // Two triangles of steps and a part of a third; the channels do not fill a pack.
   const extents shape{.batch = 2, .time = 300, .channel = 5};
   const std::size_t n = shape.batch * shape.time * shape.channel;
   std::vector<float> a(n, 0.5f), u(n, 1), x(n);
@@ -287,7 +289,7 @@ void check_no_exception(Backend backend) {
 
 }  // namespace
 
-TEST_CASE("a call does not compute with what its workspace held before", "[workspace]") {
+TEST_CASE("a call does not compute with the previous contents of its workspace", "[workspace]") {
   check_no_exception(tiled{.threads = 1});
 #if SCANREC_TEST_EIGEN
   check_no_exception(triangular_matmul{.threads = 1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Activations: values and slopes of those that are no function of the math library, and the same
-// bits in every lane type.
+// Tests of activations: values and slopes of those outside the math library, and the same bits in
+// every lane type.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -31,7 +31,7 @@ void check_values() {
     CHECK(activation::positive::of(x).value == (x < 0 ? simd::sigmoid(x).value : x + R(0.5)));
   }
   for (const R x : {R(-30), R(-2), R(-0.5), R(0), R(1), R(20)}) {
-    // 0.5 x (1 + tanh(s)), and its slope by central differences in long double.
+    // The value is 0.5 x (1 + tanh(s)). The expected slope is a central difference in long double.
     const auto gelu = [](long double v) {
       return 0.5L * v * (1 + std::tanh(0.79788456080286535588L * (v + 0.044715L * v * v * v)));
     };
@@ -46,7 +46,7 @@ void check_values() {
   CHECK(std::isnan(activation::relu::of(nan).value));
   CHECK(std::isnan(activation::positive::of(nan).value));
 }
-TEST_CASE("activations and their slopes are their formulas, and a NaN stays", "[activation]") {
+TEST_CASE("activations and their slopes equal their formulas, and NaN stays NaN", "[activation]") {
   check_values<float>();
   check_values<double>();
 }
@@ -80,13 +80,13 @@ void check_lanes(const char* name) {
       const bool same = reference::same_bits(value[i], one.value) &&
                         reference::same_bits(complement[i], one.complement) &&
                         reference::same_bits(slope[i], one.slope);
-      // A NaN stays one; its sign and payload are the processor's choice.
+      // A NaN stays a NaN, but its sign and payload depend on the processor.
       const bool both_nan = std::isnan(in[i]) && std::isnan(value[i]) && std::isnan(one.value);
       if (!same && !both_nan) FAIL(name << " of " << in[i] << " in lane " << i);
     }
   }
 }
-TEST_CASE("activations give the same bits in every lane type", "[activation]") {
+TEST_CASE("activations have the same bits in every lane type", "[activation]") {
   const auto all = []<class A>(A, const char* name) {
     check_lanes<A, float, 16>(name), check_lanes<A, float, 64>(name);
     check_lanes<A, double, 8>(name), check_lanes<A, double, 32>(name);

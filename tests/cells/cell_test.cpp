@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What all cells share: pre-activations in one buffer.
+// Tests of packed(), which splits one buffer into the pre-activations of a cell.
 #include <vector>
 
 #include <scanrec/cells/cell.hpp>
@@ -10,8 +10,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("packed gives every array its channels, and refuses channels that do not divide",
-          "[cell]") {
+TEST_CASE("packed splits channels equally and rejects a number that does not divide", "[cell]") {
   std::vector<float> buffer(2 * 5 * 12);
   const auto arrays = packed<fo_pooling<>>(sequence_view(buffer.data(), {2, 5, 12}));
   const extents part{2, 5, 4};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans of logarithmic gates: gradients, slow decays and growths over many steps, forward and
-// adjoint, and gates of 0 and 1.
+// Tests of scans with logarithmic gates: gradients, slow decay and growth over many steps, forward
+// and adjoint, infinities, and gates of 0 and 1.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,8 +35,8 @@ floats random_numbers(const extents& shape, unsigned seed) {
 }
 floats zeros(const extents& shape) { return floats(random_numbers(shape, 1).size()); }
 
-/// Runs f(name, backend) for the backends that keep the rest of a gate where they compose maps
-/// (docs/numerics.md, logarithmic gates).
+/// Calls f(name, backend) for the backends that keep the rest of a gate when they compose maps (see
+/// logarithmic gates in docs/numerics.md).
 template <class F>
 void for_backends([[maybe_unused]] const extents& shape, F f) {
   f("sequential", sequential{});
@@ -44,15 +44,15 @@ void for_backends([[maybe_unused]] const extents& shape, F f) {
   f("tiled tile 128", tiled{.threads = 2, .tile_steps = 128});
   f("tiled tile 37", tiled{.threads = 3, .tile_steps = 37});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
-  if (shape.time * shape.channel > 20000) return;  // the emulator takes long
+  if (shape.time * shape.channel > 20000) return;  // too slow on the emulator
   using tested::on_device;
   f("cuda::lanes", on_device<cuda::lanes>{{.stream = nullptr}});
   f("cuda::look_back", on_device<cuda::look_back>{});
 #endif
 }
 
-/// A loop with exact gates and exact states; and one with exact gates that rounds products and
-/// states to floats, as the loop of an adjoint does.
+/// Two loops with exact gates: one with exact states, and one that rounds products and states to
+/// float, as the loop of an adjoint does.
 struct exact_gates {
   long double a;
   explicit exact_gates(float log_gate) : a(std::exp(static_cast<long double>(log_gate))) {}
@@ -66,9 +66,9 @@ struct exact_gates {
   }
 };
 
-/// Checks a forward call and its adjoint against the exact exponentials of the logarithms. Inputs
-/// are random, so that the roundings of a loop's states do not all go one way. A gate that is
-/// rounded goes one way here.
+/// Compares a forward call and its adjoint with loops whose gates are exact exponentials. Inputs
+/// are random, so rounding errors of states have both signs. The error of a rounded gate would have
+/// the same sign at every step.
 void check_slow(float log_gate, const extents& shape, const strides& layout, direction order) {
   floats l(zeros(shape).size(), log_gate), u = random_numbers(shape, 2), x = zeros(shape),
                                            dx = random_numbers(shape, 3), dl = zeros(shape),
@@ -99,7 +99,7 @@ void check_slow(float log_gate, const extents& shape, const strides& layout, dir
         const long double before = t > 0 ? states[static_cast<std::size_t>(t - 1)] : 0;
         off_log = std::max(off_log, std::abs(at(dl, t) - g * adjoint.a * before));
       }
-      // Twice what a loop with exact gates is off, and the roundings within a pack along time.
+      // Twice the error of the loop with exact gates, and the roundings within a pack along time.
       const auto allowed = [](const exact_gates& of) {
         return 2 * of.loop_error + 140 * 0x1p-24L * of.largest;
       };
@@ -111,7 +111,7 @@ void check_slow(float log_gate, const extents& shape, const strides& layout, dir
   });
 }
 
-TEST_CASE("gradients of log_space are central differences", "[log_space]") {
+TEST_CASE("gradients of log_space equal central differences", "[log_space]") {
   tested::check_gradients("log_space", log_space<>{});
   tested::check_gradients("log_space, of gates", cell{});
 }
@@ -120,7 +120,7 @@ TEST_CASE("gradients of log_space have the golden bits", "[.golden]") {
   tested::check_golden("log_space", log_space<>{});
 }
 
-TEST_CASE("slow decays and growths keep what their logarithms hold",
+TEST_CASE("slow decay and growth keep the precision of their logarithms",
           "[log_space][sequential][tiled][forward][vjp]") {
   for (const direction order : {direction::forward, direction::reverse}) {
     for (const std::int64_t time : {20000, 100000}) {
@@ -134,25 +134,27 @@ TEST_CASE("slow decays and growths keep what their logarithms hold",
   }
 }
 
-TEST_CASE("the map of a part of time keeps what its logarithms hold", "[log_space][split_time]") {
+TEST_CASE("the map of a part of time keeps the precision of its logarithms",
+          "[log_space][split_time]") {
   const extents shape{.batch = 1, .time = 100000, .channel = 2};
   floats l(200000, -1e-4f), u(200000);
   std::vector<std::uint8_t> zoned(200000);
-  for (std::size_t i = 0; i < 100000; i += 2) zoned[i] = 1;  // of the first channel half the steps
+  for (std::size_t i = 0; i < 100000; i += 2) zoned[i] = 1;  // half the steps of the first channel
   const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(zoned.data()), shape);
   const cell::arrays<sequence_view<const float>> pre{sequence_view<const float>(l.data(), shape),
                                                      sequence_view<const float>(u.data(), shape)};
   const auto maps = gated_scan_summary(tiled{}, cell{}, pre, {.zoneout = zoneout});
   for (std::size_t c = 0; c < 2; ++c) {
     const long double sum = (c == 0 ? 50000 : 100000) * static_cast<long double>(-1e-4f);
-    // Each factor is exp(l (1 + d)), |d| <= 3 units of roundoff; products are rounded as doubles.
+    // Each factor is exp(l (1 + d)) with |d| at most 3 units of roundoff. Products are rounded to
+    // double.
     const long double allowed = 1.01L * (3 * 0x1p-24L * -sum + 2e5L * 0x1p-53L);
     CHECK(std::abs(maps[c].a / std::exp(sum) - 1) <= allowed);
   }
 }
 
 TEST_CASE("gates of 0 and of 1 are exact", "[log_space][sequential][tiled][forward][vjp]") {
-  // Integers below 2^24: no state is rounded.
+  // States are integers below 2^24, so none is rounded.
   const extents shape{.batch = 2, .time = 300, .channel = 19};
   const float infinity = std::numeric_limits<float>::infinity();
   floats l = random_numbers(shape, 1), u = random_numbers(shape, 2), dx = random_numbers(shape, 3),
@@ -165,7 +167,7 @@ TEST_CASE("gates of 0 and of 1 are exact", "[log_space][sequential][tiled][forwa
   linear_scan(sequential{}, view(a), view(u), view(y));
   linear_scan_vjp(sequential{}, view(a), view(y), view(dx),
                   {.gate_grad = view(da), .input_grad = view(dv)});
-  for (std::size_t i = 0; i < a.size(); ++i) da[i] *= a[i];  // of the logarithm
+  for (std::size_t i = 0; i < a.size(); ++i) da[i] *= a[i];  // the gradient of the logarithm
   for_backends(shape, [&](const std::string& name, const auto& backend) {
     const arrays pre{view(l), view(u)};
     gated_scan(backend, cell{}, pre, view(x));
@@ -174,11 +176,11 @@ TEST_CASE("gates of 0 and of 1 are exact", "[log_space][sequential][tiled][forwa
     INFO(name);
     CHECK((same_bits(x, y)));
     CHECK((same_bits(du, dv)));
-    CHECK(dl == da);  // but for the signs of zeros
+    CHECK(dl == da);  // zeros may differ in sign
   });
 }
 
-TEST_CASE("an infinite state and gradient outlive gates with a rest",
+TEST_CASE("infinite states and gradients stay infinite under gates with a rest",
           "[log_space][sequential][tiled][forward][vjp]") {
   const extents shape{.batch = 1, .time = 300, .channel = 19};
   const float infinity = std::numeric_limits<float>::infinity();
@@ -206,7 +208,7 @@ TEST_CASE("an infinite state and gradient outlive gates with a rest",
     }
 }
 
-TEST_CASE("logarithms that are stored in 16 bits keep what they hold", "[log_space][tiled]") {
+TEST_CASE("logarithms stored in 16 bits keep their precision", "[log_space][tiled]") {
   for (const std::int64_t channels : {1, 19}) {
     const extents shape{.batch = 1, .time = 100000, .channel = channels};
     const auto n = static_cast<std::size_t>(shape.time * channels);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// minGRU: its gradients.
+// Tests of the gradients of minGRU.
 #include <scanrec/cells/min_gru.hpp>
 
 #include "gated_loss.hpp"
@@ -7,7 +7,7 @@
 using scanrec::min_gru;
 using scanrec::activation::positive;
 
-TEST_CASE("gradients of minGRU are central differences", "[min_gru]") {
+TEST_CASE("gradients of minGRU equal central differences", "[min_gru]") {
   tested::check_gradients("min_gru", min_gru<>{});
   tested::check_gradients("min_gru, positive", min_gru<positive>{});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN pooling: gradients of all its cells, and exponential smoothing as a case of it.
+// Tests of QRNN pooling: gradients of all its cells, and exponential smoothing as a special case.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 using namespace scanrec;
 using namespace scanrec::activation;
 
-TEST_CASE("gradients of QRNN pooling are central differences", "[qrnn]") {
+TEST_CASE("gradients of QRNN pooling equal central differences", "[qrnn]") {
   using tested::check_gradients;
   check_gradients("f_pooling", f_pooling<>{});
   check_gradients("fo_pooling", fo_pooling<>{.forget_bias = 0.5});
@@ -33,9 +33,9 @@ TEST_CASE("gradients of QRNN pooling have the golden bits", "[.golden]") {
   check_golden("gated_accumulation", gated_accumulation<>{});
 }
 
-TEST_CASE("the gradient of a forget gate takes the state before the step", "[qrnn]") {
-  // Hand-written backward passes have used the state after it, which is close where gates are near
-  // 1: the two must be told apart.
+TEST_CASE("the gradient of a forget gate uses the state before the step", "[qrnn]") {
+  // A common error uses the state after the step, which is close if gates are near 1. This test
+  // distinguishes the two.
   const extents shape{.batch = 1, .time = 64, .channel = 1};
   std::vector<double> z = reference::random_numbers(64, 1), f = reference::random_numbers(64, 2, 2),
                       ones(64, 1), c(64), dz(64), df(64);
@@ -70,7 +70,7 @@ TEST_CASE("exponential smoothing is f-pooling with a constant gate", "[qrnn]") {
   std::vector<float> x(n), smooth(n), want(n), scaled(n);
   const std::vector<double> numbers = reference::random_numbers(n, 1);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(numbers[i]);
-  // The gate's pre-activation is one zero for all, and its bias says how much is kept: 9 / 10.
+  // The pre-activation of the gate is one zero for all elements. The bias sets the gate to 0.9.
   const f_pooling<activation::identity, activation::hard_sigmoid> ema{.forget_bias = 2.4};
   const float zero = 0;
   using arrays = decltype(ema)::arrays<sequence_view<const float>>;

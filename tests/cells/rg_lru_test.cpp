@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RG-LRU: gradients, and slow decays over many steps, forward and adjoint.
+// Tests of RG-LRU: gradients, and slow decays over many steps, forward and adjoint.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace {
 using namespace scanrec;
 using floats = std::vector<float>;
 
-// The last array of rg_lru is at most 0; here all are.
-TEST_CASE("gradients of RG-LRU are central differences", "[rg_lru]") {
+// The last array of rg_lru must be at most 0. Here all arrays are negative.
+TEST_CASE("gradients of RG-LRU equal central differences", "[rg_lru]") {
   tested::check_gradients("rg_lru", rg_lru{}, [](double& x) { x = -0.2 - std::abs(x); });
 }
 
@@ -25,9 +25,9 @@ TEST_CASE("gradients of RG-LRU have the golden bits", "[.golden]") {
   tested::check_golden("rg_lru", rg_lru{}, [](double& x) { x = -0.25 - std::abs(x); });
 }
 
-// Inputs are random, so that roundings of states have both signs. The error of a rounded decay has
-// one sign: the states are then off by 2e-4 of the largest.
-TEST_CASE("slow decays keep what their logarithms hold", "[rg_lru][sequential][tiled]") {
+// Inputs are random, so rounding errors of states have both signs. The error of a rounded decay
+// always has the same sign, and would change states by 2e-4 of the largest.
+TEST_CASE("slow decays keep the precision of their logarithms", "[rg_lru][sequential][tiled]") {
   constexpr std::int64_t T = 100000;
   const float zero = 0, log_decay = -2e-4f;  // at a sigmoid of exactly 1/2
   const long double a = std::exp(0.5L * log_decay),
@@ -50,7 +50,7 @@ TEST_CASE("slow decays keep what their logarithms hold", "[rg_lru][sequential][t
       gated_scan(backend, rg_lru{}, pre, view(h));
       gated_scan_vjp(backend, rg_lru{}, pre, memory::store{view(h)}, view(dh),
                      {.arrays = {view(dx), view(unused), view(unused, n), view(unused, 2 * n)}});
-      // With exact decays: exact states, and those that a loop of floats rounds.
+      // Computes states with exact decays, both exactly and rounded to float at every step.
       const auto run = [&](floats& got, floats& from, long double of_input, long double of_state,
                            bool backwards) {
         for (std::int64_t c = 0; c < channels; ++c) {
@@ -65,7 +65,7 @@ TEST_CASE("slow decays keep what their logarithms hold", "[rg_lru][sequential][t
             largest = std::max(largest, std::abs(exact));
             off = std::max(off, std::abs(got[at] - of_state * exact));
           }
-          // 140 roundings within packs along time, 20 of what a step adds.
+          // 140 roundings within packs along time, and 20 in the input of a step.
           CHECK(off <= of_state * (2 * loop + 160 * 0x1p-24L * largest));
         }
       };

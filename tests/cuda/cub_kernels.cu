@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend on CUB, which no emulator runs: that it compiles. On a GPU device_calls.hpp tests it.
+// Compilation check of the CUB backend, which the emulator cannot run. On a GPU device_calls.hpp
+// tests it.
 #include <scanrec/cuda/cub.cuh>
 #include <scanrec/cuda/scan.cuh>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels that calls on everyday arrays run: none of them may run out of registers, which
-// resources.py looks after.
+// The kernels of everyday calls. None may spill registers, which resources.py checks.
 #include <complex>
 
 #include <scanrec/cells/qrnn.hpp>

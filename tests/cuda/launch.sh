@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two units launch the same kernel with more than 48 KiB of shared memory, compiled at every pair of
-# optimisation levels and linked with a runtime that checks what kernels are allowed: no GPU is needed.
-# Since CUDA 12.8 every unit has its own copy of a kernel, while the linker merges the functions that
-# launch it.
+# Checks that two source files can launch the same kernel with more than 48 KiB of shared memory. They
+# are compiled at every pair of optimisation levels and linked with a fake CUDA runtime that checks
+# shared memory limits, so no GPU is needed. Since CUDA 12.8 every object has its own copy of a kernel,
+# while the linker merges the functions that launch it.
 # Use: launch.sh CUDA_COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 
@@ -27,7 +27,7 @@ for one in 0 1 2; do
   for other in 0 1 2; do
     compile "$work/first$one.o" "$work/second$other.o" "$work/test.o" -o "$work/test"
     if ! "$work/test"; then
-      echo "units at -O$one and -O$other"
+      echo "failed with objects at -O$one and -O$other"
       failed=1
     fi
   done

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Launches of one kernel from two units, on a CUDA runtime of this file. It launches nothing. As
-// the real one, it refuses a kernel that has not been registered, and one with more shared memory
-// than it has been allowed on the current device.
+// Tests launches of one kernel from two source files, on a fake CUDA runtime in this file. It
+// launches nothing. Like the real runtime, it rejects a kernel that is not registered, and one with
+// more shared memory than allowed on the current device.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int always_allowed = 48 * 1024;
-// Shared memory that a block may have, of two devices.
+// The most shared memory per block, for two devices.
 constexpr int most[] = {227 * 1024, 99 * 1024};
 
 struct runtime {
@@ -27,7 +27,7 @@ struct runtime {
   std::size_t pushed_bytes = 0;
   cudaError_t last = cudaSuccess;
 };
-// Units register their kernels before anything of this unit is constructed.
+// Kernels are registered before any object of this file is constructed.
 runtime& here() {
   static runtime all;
   return all;
@@ -61,7 +61,7 @@ void __cudaRegisterFunction(void**, const char* host, char*, const char*, int, u
                             dim3*, dim3*, int*) {
   here().kernels.insert(host);
 }
-// The calls of the stubs that nvcc makes of kernel<<<...>>>(...).
+// The calls that nvcc generates for kernel<<<...>>>(...).
 unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t bytes, cudaStream_t) {
   here().pushed_bytes = bytes;
   return 0;
@@ -118,7 +118,7 @@ void check(bool right, const char* what) {
   std::printf("wrong: %s\n", what);
   ++wrong;
 }
-/// Launches on a device; whether that succeeds.
+/// Launches on a device. Returns whether that succeeds.
 bool launches(void (*unit)(std::int64_t), int device, std::int64_t kibibytes) {
   const int before = here().launches;
   here().device = device;
@@ -134,17 +134,17 @@ bool launches(void (*unit)(std::int64_t), int device, std::int64_t kibibytes) {
 }  // namespace
 
 int main() {
-  check(launches(first, 0, 60), "the first unit launches with 60 KiB");
-  check(launches(second, 0, 60), "the second unit launches with 60 KiB");
+  check(launches(first, 0, 60), "the first file launches with 60 KiB");
+  check(launches(second, 0, 60), "the second file launches with 60 KiB");
   check(launches(first, 0, 123), "a kernel launches with more than before");
   check(launches(first, 0, 60), "a kernel launches with less than before");
-  check(launches(first, 1, 60), "a device with less shared memory than another is asked for less");
+  check(launches(first, 1, 60), "a device with less shared memory gets a lower limit");
   for (const auto& [key, bytes] : here().allowed)
-    check(key.second == 1 || bytes >= 60 * 1024, "what is allowed does not shrink");
-  check(!launches(second, 1, 123), "more than the device has is refused");
+    check(key.second == 1 || bytes >= 60 * 1024, "the allowed shared memory does not shrink");
+  check(!launches(second, 1, 123), "more shared memory than the device has is rejected");
   check(here().last == cudaSuccess, "an error that was thrown is not reported again");
-  here().last = cudaErrorInvalidResourceHandle;  // of the caller
-  check(launches(first, 0, 4), "an earlier error of the caller is not blamed on the launch");
+  here().last = cudaErrorInvalidResourceHandle;  // an error of the caller
+  check(launches(first, 0, 4), "an earlier error of the caller does not fail the launch");
   check(here().last == cudaErrorInvalidResourceHandle, "an earlier error of the caller remains");
   return wrong == 0 ? 0 : 1;
 }

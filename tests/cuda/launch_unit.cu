@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One of the units of launch_test.cpp: all launch the same kernel. UNIT names its function.
+// A source file that launches the kernel of launch_test.cpp. UNIT names its function.
 #include <scanrec/detail/cuda/device.cuh>
 
 namespace items {
@@ -11,7 +11,7 @@ struct body {
   SCANREC_DEVICE void operator()() const { *to = 1; }
 };
 
-}  // namespace units
+}  // namespace items
 
 void UNIT(std::int64_t shared_bytes) {
   scanrec::cuda::detail::launch(items::body{nullptr}, 1, nullptr, shared_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every other kind of call on GPUs, to see that it compiles: vectors, operators, cells, policies.
+// Compilation check of all other kinds of GPU calls: vectors, operators, cells and policies.
 #include <complex>
 
 #include <scanrec/cells/min_gru.hpp>
@@ -13,7 +13,8 @@ namespace {
 
 using namespace scanrec;
 
-/// Large matrices in the adjoint alone, which has them all: they take long to compile.
+/// Large matrices are compiled only in the adjoint, which has all the code, because they compile
+/// slowly.
 template <class V, bool All = true>
 void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
@@ -25,7 +26,7 @@ void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   }
 }
 
-/// All ways to keep what the adjoint reads, or those that store states.
+/// Scans with stored states and, if All, with checkpoints.
 template <bool All, class T, class Cell>
 void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_view<T>& buffer) {
   const auto arrays = packed<Cell>(buffer);
@@ -37,7 +38,7 @@ void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_vie
                  gated_gradients<Cell, T>{.arrays = arrays});
 }
 
-/// An operator of a user: of two pairs the one with the larger key.
+/// A user-defined operator that returns the pair with the larger key.
 struct keyed {
   float key;
   int value;

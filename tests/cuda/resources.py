@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
 
-Prints a table. Fails if a kernel of everyday calls, those that assume what is plain, spills: puts
-into memory what it has no registers for. Kernels that take tiles in turn may do so with a few
-values that are the same for all tiles, and are loaded again once per tile.
+Prints a table. Fails if a kernel of everyday calls (those with assume::plain) spills registers to
+memory. Kernels in which a block runs several tiles may spill a few values that are the same for all
+tiles and are reloaded once per tile.
 """
 
 import argparse
@@ -21,7 +21,7 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def report(compiler, includes, architecture, source):
-    """What nvcc says while it compiles."""
+    """Compile a source and return the messages of nvcc."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             compiler,
@@ -75,11 +75,11 @@ def main():
             elif registers := REGISTERS.search(line):
                 kernels[name][0] = int(registers[1])
     rows = sorted((readable(name), *counts) for name, counts in kernels.items())
-    print(f"{given.architecture}: registers, bytes of stack, bytes spilled and loaded again")
+    print(f"{given.architecture}: registers, bytes of stack, bytes of spill stores and loads")
     for name, registers, stack, spilled in rows:
         print(f"{registers:5d} {stack:5d} {spilled:5d}  {name}")
     if not rows:
-        sys.exit("no kernel found: this check has gone blind")
+        sys.exit("no kernel found: this check tests nothing")
     return int(
         any(
             spilled > (MOST_PER_TILE if "in_turn" in name else 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State spaces as a CUDA compiler sees them: that they compile, and with cuBLAS as it is.
+// Compilation check of state spaces with a CUDA compiler and the real cuBLAS.
 #if __has_include(<cublas_v2.h>)
 #include <scanrec/cuda/s5.cuh>
 #include <scanrec/cuda/scan.cuh>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of selective scans as a CUDA compiler sees them.
+// Compilation check of the kernels of selective scans with a CUDA compiler.
 #include <complex>
 
 #include <scanrec/cuda/selective_scan.cuh>

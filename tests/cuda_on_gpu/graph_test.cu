@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls captured in a graph of CUDA: what they queue, and that every replay gives the bits of a
-// call.
+// Tests of calls captured in CUDA graphs: the kernels they queue, and the bits of every replay.
 #include <algorithm>
 #include <complex>
 #include <cstddef>
@@ -21,7 +20,7 @@ using scanrec::cuda::detail::check;
 using scanrec::cuda::detail::check_blas;
 using tested::shared_vector;
 
-/// A graph of what f queues in a stream.
+/// A graph of the work that f queues in a stream.
 class graph {
  public:
   template <class F>
@@ -87,7 +86,7 @@ struct arrays {
   }
 };
 
-TEST_CASE("replays of a graph give the bits of a call", "[gpu][graph]") {
+TEST_CASE("replays of a graph have the bits of a call", "[gpu][graph]") {
   const tested::device_stream s;
   shared_vector<double> room(1 << 20, 0.0);
   const auto check_backend = [&](auto on, const extents& shape) {
@@ -129,8 +128,8 @@ TEST_CASE("a small scan is one kernel", "[gpu][graph]") {
   CHECK(captured.nodes() == 1);
 }
 
-TEST_CASE("a state space is captured with its products", "[gpu][graph][s5]") {
-  // 16 states, 8 inputs and outputs; all parameters alike.
+TEST_CASE("a captured state space includes its matrix products", "[gpu][graph][s5]") {
+  // 16 states, 8 inputs and 8 outputs. All states have the same parameters.
   constexpr std::int64_t P = 16, H = 8, T = 200;
   using complex = std::complex<float>;
   shared_vector<complex> lambda(P, complex(-0.5f, 1.0f)), b(P * H, complex(0.1f, 0.2f)),
@@ -153,7 +152,7 @@ TEST_CASE("a state space is captured with its products", "[gpu][graph][s5]") {
   cuda::automatic on{.stream = s.get()};
   const std::int64_t bytes = cuda::s5_workspace_bytes(on, system, in, x, out);
   shared_vector<double> room(static_cast<std::size_t>((bytes + 7) / 8));
-  // What cuBLAS works in is the caller's, too, while a graph is captured.
+  // During capture the caller must also provide the workspace of cuBLAS.
   shared_vector<double> of_blas(1 << 20);
   check_blas(cublasSetWorkspace(s.blas(), of_blas.data(), of_blas.size() * sizeof(double)),
              "cublasSetWorkspace");

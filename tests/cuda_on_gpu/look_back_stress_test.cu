@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol between blocks of cuda::look_back under load, on a GPU: up to 4096 tiles of a
-// sequence, with kernels in another stream that keep multiprocessors from it.
+// Stress tests of the protocol between blocks of cuda::look_back on a GPU: up to 4096 tiles per
+// sequence, while kernels in another stream occupy multiprocessors.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 #include "look_back_stress.hpp"
 #include "merge_means.hpp"
 
-// Named: nvcc takes the nameless namespaces that test cases open for this one.
+// The namespace has a name because nvcc confuses an unnamed one with those that test cases open.
 namespace stress_on_gpu {
 
 using scanrec::cuda::detail::check;
@@ -41,7 +41,7 @@ __global__ void compare_all(const T* got, const T* want, T factor, std::size_t n
 }
 
 constexpr unsigned busy_threads = 1024;
-/// Keeps half a multiprocessor per block busy for so many clocks, and reads memory meanwhile.
+/// Each block keeps half a multiprocessor busy for `clocks` clocks and reads memory meanwhile.
 __global__ void __launch_bounds__(busy_threads)
     keep_busy(long long clocks, const std::uint32_t* memory, unsigned words, std::uint32_t* sink) {
   const long long begin = clock64();
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(busy_threads)
   if (seen != 0) *sink = seen;  // never: the memory is zeros
 }
 
-/// Elements in device memory.
+/// An array in device memory.
 template <class T>
 class device_array {
  public:
@@ -113,8 +113,8 @@ class gpu {
         found_.data() + kind);
     check(cudaGetLastError(), "compare_all");
   }
-  /// Occupies up to 96 multiprocessors for up to about 40 microseconds, in another stream. The
-  /// result means nothing.
+  /// Occupies up to 96 multiprocessors for up to about 40 microseconds in another stream. The
+  /// return value has no meaning.
   int beside(int call) {
     const auto chosen = static_cast<std::uint32_t>(call) * 2654435769u >> 8;
     const unsigned blocks = 1 + chosen % 192;
@@ -152,7 +152,7 @@ class gpu {
   std::vector<device_array<std::byte>> workspace_;
 };
 
-/// One object for both test cases of a type, which share its workspace.
+/// The object that both test cases of a type share, with one workspace.
 template <class T, bool Rounded = false>
 tested::look_back_stress<gpu<T>>& stress() {
   static gpu<T> machine;

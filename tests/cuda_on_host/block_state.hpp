@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the emulator knows of a block, its warps and its threads.
+// The emulator's state of a block, its warps and its threads.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -16,10 +16,10 @@
 
 namespace cuda_on_host {
 
-/// The last accesses to a few bytes: of two readers that know nothing of each other both count.
+/// The last accesses to a few bytes. Two reads are kept if no barrier orders them.
 struct accesses {
   moment write, reads[2];
-  bool on_its_way = false;  // written by a copy that nobody has waited for
+  bool on_its_way = false;  // a copy in flight writes here
 };
 inline constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
 
@@ -31,15 +31,15 @@ enum class waiting { no, block_barrier, warp_barrier, exchange };
 
 struct warp_state {
   int alive = 0, arrived = 0;
-  std::vector<std::byte> slots[2];  // of every thread, of this exchange and of the one before
+  std::vector<std::byte> slots[2];  // one per thread, for this exchange and the previous one
   int turn = 0;
 };
 
-/// A copy to shared memory that a thread has begun.
+/// A copy to shared memory that is in flight.
 struct copy_on_its_way {
   std::byte* to;
   const std::byte* from;
-  std::vector<std::byte> seen;  // what was to be copied
+  std::vector<std::byte> seen;  // the source at the beginning of the copy
   std::uint64_t group;          // closed groups before it
 };
 
@@ -64,10 +64,10 @@ struct block_state {
   std::vector<thread_state> threads;
   std::vector<warp_state> warps;
   int alive = 0, arrived = 0;
-  bool drawn = false;                    // whether it has added to a number of all blocks
-  weak_memory::copy* memory = nullptr;   // of watched bytes, if there are any
-  std::vector<int> ready;                // threads that can go on
-  bool any = false, any_before = false;  // of this barrier and of the one before
+  bool drawn = false;                    // whether it has drawn a ticket
+  weak_memory::copy* memory = nullptr;   // its copy of the watched bytes, if any
+  std::vector<int> ready;                // threads that can run
+  bool any = false, any_before = false;  // for this barrier and the previous one
 };
 
 }  // namespace cuda_on_host

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The scheduler of the emulator: fibers, barriers, messages and checks of shared memory.
 #include "emulator.hpp"
 
 #include <algorithm>
@@ -29,9 +30,9 @@ struct byte_range {
   std::size_t bytes = 0;
 };
 thread_local byte_range weak_bytes;
-constexpr int turns_per_store = 64;  // after so many one arrives without a fence
+constexpr int turns_per_store = 64;  // average turns until a store arrives without a fence
 
-/// A launch at work.
+/// A running launch.
 class machine {
  public:
   explicit machine(const launch& kernel)
@@ -41,7 +42,7 @@ class machine {
 
   void run();
 
-  // Of the thread that runs:
+  // State of the running thread:
   thread_state* now = nullptr;
   std::int64_t block_now = 0;
   int thread_now = 0;
@@ -85,13 +86,13 @@ class machine {
   const launch& kernel_;
   std::mt19937_64 random_;
   weak_memory memory_;
-  std::vector<std::int64_t> order_;  // of blocks still to start, last one first
+  std::vector<std::int64_t> order_;  // blocks still to start, in reverse order
   std::deque<std::unique_ptr<block_state>> blocks_;
   std::deque<thread_state*> paused_;  // in the order in which they paused
   struct message {
     word* to;
     word what;
-    std::int64_t block;  // from where
+    std::int64_t block;  // the sender
     moment sent;
   };
   std::vector<message> on_the_way_;
@@ -118,7 +119,7 @@ std::byte* machine::new_shared() {
   if (kernel_.shared_bytes == 0) return nullptr;
   const auto bytes = static_cast<std::size_t>(kernel_.shared_bytes);
   auto* const shared = static_cast<std::byte*>(::operator new(bytes, std::align_val_t(16)));
-  std::memset(shared, 0xff, bytes);  // NaN to whoever reads it
+  std::memset(shared, 0xff, bytes);  // NaN if read as a number
   return shared;
 }
 
@@ -198,7 +199,7 @@ void machine::start_block() {
   }
 }
 
-// The thread that goes on, or none if all are done.
+// The thread that runs next, or null if all are done.
 thread_state* machine::choose() {
   if (blocks_.empty()) return nullptr;
   if (chosen.turns_per_poll > 0 && !paused_.empty() && below(chosen.turns_per_poll) == 0)
@@ -227,7 +228,7 @@ thread_state* machine::choose() {
           who += " " + std::to_string(b->index) + "." + std::to_string(t.index);
     throw fault("threads wait for each other for ever (block.thread):" + who);
   }
-  // All others wait for those that paused, in turn. A word on its way may be what they wait for.
+  // Only paused threads are left, so they run in turn. They may be waiting for a word in flight.
   if (on_the_way_.empty() && ++idle_turns_ > 200'000)
     throw fault("every thread waits for another block for ever");
   thread_state* const t = paused_.front();
@@ -264,7 +265,7 @@ void machine::resume(thread_state& t) {
   release(b);
 }
 
-// Before the thread goes on to another moment, or gives way to another thread.
+// Called before the thread passes a barrier or yields to another thread.
 void machine::take_stores() {
   if (now->block->memory) memory_.take_stores(*now->block->memory, here());
 }
@@ -298,7 +299,7 @@ void machine::release(block_state& b, int warp) {
   for (int i = warp * warp_size; i < last; ++i) {
     thread_state& t = b.threads[static_cast<std::size_t>(i)];
     if (t.done || (t.wait != waiting::warp_barrier && t.wait != waiting::exchange)) continue;
-    // An exchange orders no memory.
+    // An exchange does not order memory accesses.
     if (t.wait == waiting::warp_barrier) ++t.warp_barriers;
     t.wait = waiting::no;
     b.ready.push_back(i);
@@ -346,7 +347,7 @@ void machine::deliver(std::size_t i) {
 }
 void machine::store(word* p, const word& w) {
   if (!now) fail("tells other blocks, in a kernel that says it does not synchronise");
-  // Words to one place arrive in order.
+  // Words to the same address arrive in order.
   for (std::size_t i = 0; i < on_the_way_.size();)
     if (on_the_way_[i].to == p)
       deliver(i);
@@ -355,7 +356,7 @@ void machine::store(word* p, const word& w) {
   on_the_way_.push_back({p, w, block_now, here()});
 }
 void machine::fence() {
-  if (!now) return;  // of threads that nobody waits for
+  if (!now) return;  // no other thread can wait for this one
   for (std::size_t i = 0; i < on_the_way_.size();)
     if (on_the_way_[i].block == block_now && ordered(on_the_way_[i].sent, here()))
       deliver(i);
@@ -365,7 +366,7 @@ void machine::fence() {
 }
 std::uint64_t machine::fetch_add(std::uint64_t* p, std::uint64_t more) {
   if (now && !now->block->drawn) {
-    // Blocks that have drawn are in the order in which they did, before those that have not.
+    // Blocks with tickets come first, in the order of their tickets.
     const auto has_not = [](const auto& b) { return !b->drawn; };
     const auto to = std::find_if(blocks_.begin(), blocks_.end(), has_not);
     const auto own =
@@ -403,7 +404,7 @@ void machine::pause() {
   switch_back();
 }
 
-// What is known of some bytes of the block's shared memory.
+// The recorded accesses to some bytes of the block's shared memory.
 accesses* machine::accesses_of(const void* p, std::size_t bytes, std::size_t& count) {
   if (!now) fail("uses shared memory, in a kernel that says it does not synchronise");
   block_state& b = *now->block;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A GPU for tests: runs the threads of a kernel as fibers on the host, in an order that a seed
-// chooses, and finds what a kernel does wrong.
+// A GPU emulator for tests. It runs the threads of a kernel as fibers on the host, in an order that
+// a seed selects, and detects errors of kernels.
 //
-// Threads change at barriers, exchanges and pauses. Whatever a kernel leaves to chance (the order
-// of threads between two barriers, of blocks, of stores on their way to other blocks) is drawn
-// again for every launch.
+// Threads switch at barriers, exchanges and pauses. The order of threads between two barriers, of
+// blocks, and of stores in flight to other blocks is random and differs from launch to launch.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +15,32 @@
 
 namespace cuda_on_host {
 
-/// A kernel waited for ever, let threads race in shared memory, or broke a rule of the dialect.
+/// Thrown if a kernel deadlocks, has a race in shared memory, or breaks another rule.
 class fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Which threads run first, of those that can.
+/// The ready threads that run first.
 enum class favour {
-  any,     // by chance
-  oldest,  // of the block that drew first, or started first
-  newest,  // of the block that drew last, after all that are resident: every block waits for those
-           // before it
+  any,     // random
+  oldest,  // those of the block that drew its ticket first, or started first
+  newest,  // those of the block that drew last, after all resident blocks have drawn: every block
+           // waits for earlier ones
 };
 
-/// How launches interleave.
+/// The interleaving of launches.
 struct schedule {
   std::uint64_t seed = 1;
-  int resident_blocks = 3;  // blocks that run side by side; the next one starts when one is done
+  int resident_blocks = 3;  // blocks that run concurrently; when one ends, the next starts
   favour first = favour::any;
-  // A turn is what a thread does from one wait to the next. About every so many of them
-  int turns_per_word = 4;  // a word on its way arrives;
-  int turns_per_poll = 0;  // a thread that paused goes on; not 1. 0: none, until all others wait.
+  // A turn is the work of a thread between two waits.
+  int turns_per_word = 4;  // average turns until a word in flight arrives
+  // Average turns until a paused thread runs; not 1. 0: only when all other threads wait.
+  int turns_per_poll = 0;
 };
 
-/// The schedule of the launches of this thread, from here to the end of the scope.
+/// Sets the schedule of this thread's launches until the end of the scope.
 class scheduled {
  public:
   explicit scheduled(const schedule& s);
@@ -52,10 +52,9 @@ class scheduled {
   schedule before_;
 };
 
-/// Bytes whose ordinary stores reach other blocks late, and which blocks see as they once were,
-/// unless fences order them: from here to the end of the scope, in kernels that synchronise. Words
-/// and sums of fetch_add among them are what they are elsewhere. The bytes are copied whenever
-/// another block goes on, so they had better be few.
+/// Makes bytes weakly ordered until the end of the scope, in kernels that synchronise. Other blocks
+/// see ordinary stores late and may read old values, unless fences order them. Words and fetch_add
+/// behave as elsewhere. The bytes are copied at every switch of blocks, so there should be few.
 class weakly_ordered {
  public:
   weakly_ordered(void* first, std::size_t bytes);
@@ -64,25 +63,25 @@ class weakly_ordered {
   weakly_ordered& operator=(const weakly_ordered&) = delete;
 };
 
-/// A stream, which keeps a record. Work is done at once.
+/// A stream that counts its work, which is done at once.
 struct stream {
   int launches = 0;
-  int clears = 0;  // of memory
+  int clears = 0;  // memset operations
 };
 
-/// A kernel on its way.
+/// A kernel launch.
 struct launch {
   std::int64_t blocks = 0;
-  int threads = 0;                // of a block
-  std::int64_t shared_bytes = 0;  // of a block, with anything in them
+  int threads = 0;                // per block
+  std::int64_t shared_bytes = 0;  // per block, not initialised
   bool synchronises = false;      // whether threads may wait for each other
   std::function<void()> thread;
 };
 
-/// Runs a kernel to its end. Throws fault, and what its threads throw.
+/// Runs a kernel to its end. Throws fault and rethrows exceptions of its threads.
 void run(const launch& kernel);
 
-// ---- what threads ask for ---------------------------------------------------------------------
+// ---- operations of device threads --------------------------------------------------------------
 
 inline constexpr int warp_size = 32;
 
@@ -92,34 +91,34 @@ std::int64_t block_index();
 std::byte* shared_memory();
 void synchronise_block();
 void synchronise_warp();
-/// Waits for the block; whether any of its threads says so.
+/// A block barrier that returns whether any thread of the block passes true.
 bool any_of_block(bool mine);
-/// Of every thread of the warp the bytes at `mine`; returns those of thread `lane`, which stay
-/// until the next exchange.
+/// All threads of the warp pass `bytes` bytes at `mine`. Returns those of thread `lane`, which stay
+/// valid until the next exchange.
 const void* exchange(const void* mine, std::size_t bytes, int lane);
-/// Lets others run: for threads that wait for another block.
+/// Lets other threads run; for threads that wait for another block.
 void pause();
-/// Sixteen bytes that other blocks see whole, some time after they are stored, in any order.
+/// Sixteen bytes that other blocks see as a whole, some time after the store, in any order.
 struct word {
   std::uint64_t value = 0, tag = 0;
 };
 void store_word(word* p, const word& w);
 word load_word(const word* p);
-/// What was there before `more` was added. Other blocks see the sum at once.
+/// Adds `more` atomically and returns the previous value. Other blocks see the sum at once.
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
-/// Orders what the thread has stored, and what barriers have ordered before, before what it stores
-/// from here on; and what it has read of other blocks before what its block reads from here on.
+/// Orders the thread's stores, and everything that barriers have ordered before, before its later
+/// stores. Orders its loads of other blocks' data before later loads of its block.
 void fence();
-/// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no
-/// barrier lies in between.
+/// Records a read or write in shared memory. Throws fault if another thread accessed the same bytes
+/// without a barrier in between and one of the accesses is a write.
 void touch_shared(const void* p, std::size_t bytes, bool writes);
-/// Begins a copy to shared memory, which is done when the thread waits for it. Faults if anybody
-/// reads or writes there earlier, if what is copied changes meanwhile, or if either place is not
+/// Begins a copy to shared memory, which completes when the thread waits for it. Throws fault if
+/// the destination is accessed earlier, if the source changes meanwhile, or if either is not
 /// aligned.
 void copy_to_shared(void* to, const void* from, std::size_t bytes, std::size_t alignment);
-/// What the thread has begun to copy since the last call is a group.
+/// Makes the copies since the last call a group.
 void close_group_of_copies();
-/// Waits for the thread's copies, but for those of the last `groups` groups.
+/// Waits for the thread's copies, except those of the last `groups` groups.
 void wait_for_copies(int groups);
 
 }  // namespace cuda_on_host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The emulator itself: that it finds what kernels do wrong, and lets right ones be.
+// Tests of the emulator: it detects errors of kernels and accepts correct ones.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@ using cuda_on_host::favour;
 using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
 
-/// Runs a kernel of four warps; what it did wrong, or nothing.
+/// Runs a kernel of four warps and returns the message of its fault, or "".
 std::string fault_of(std::function<void()> thread, std::int64_t shared_bytes = 512,
                      bool synchronises = true, int threads = 128) {
   try {
@@ -36,7 +36,7 @@ bool says(const std::string& what, const std::string& part) {
   return what.find(part) != std::string::npos;
 }
 
-/// Adds up the threads of a block, with every barrier or without the one at level `left_out`.
+/// Sums over the threads of a block, without the barrier at level `left_out`; -1 keeps all.
 void add_up(int left_out) {
   const device::shared_array<int> sums(0);
   const int own = device::thread_index();
@@ -67,7 +67,7 @@ TEST_CASE("every thread runs once, in many orders", "[emulator]") {
       CHECK(each);
     }
   CHECK(orders.size() == 10);
-  // The same seed is the same order.
+  // The same seed gives the same order.
   std::vector<int> first, again;
   for (auto* order : {&first, &again}) {
     const scheduled as({.seed = 7});
@@ -80,7 +80,7 @@ TEST_CASE("every thread runs once, in many orders", "[emulator]") {
   CHECK((first == again));
 }
 
-TEST_CASE("a missing barrier is found", "[emulator]") {
+TEST_CASE("a missing barrier is detected", "[emulator]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const scheduled as({.seed = seed});
     CHECK(fault_of([] { add_up(-1); }) == "");
@@ -90,7 +90,7 @@ TEST_CASE("a missing barrier is found", "[emulator]") {
   }
 }
 
-TEST_CASE("a missing barrier before memory is used again is found", "[emulator]") {
+TEST_CASE("a missing barrier before memory is reused is detected", "[emulator]") {
   // Neighbours exchange values through shared memory, twice.
   const auto rotate = [](bool with_barrier) {
     const device::shared_array<int> values(0);
@@ -110,7 +110,7 @@ TEST_CASE("a missing barrier before memory is used again is found", "[emulator]"
   }
 }
 
-TEST_CASE("barriers of a warp order the warp alone", "[emulator]") {
+TEST_CASE("a warp barrier orders only its warp", "[emulator]") {
   const auto mirror = [](int across) {
     const device::shared_array<int> values(0);
     const int own = device::thread_index();
@@ -119,7 +119,7 @@ TEST_CASE("barriers of a warp order the warp alone", "[emulator]") {
     (void)values.load(own ^ across);
   };
   CHECK(fault_of([&] { mirror(31); }) == "");
-  says(fault_of([&] { mirror(32); }), "shared memory at byte");  // a race, or nobody has written
+  says(fault_of([&] { mirror(32); }), "shared memory at byte");  // a race, or not written yet
   // An exchange waits for the warp, but orders no memory.
   says(fault_of([] {
          const device::shared_array<int> values(0);
@@ -131,8 +131,8 @@ TEST_CASE("barriers of a warp order the warp alone", "[emulator]") {
        "race in shared memory at byte");
 }
 
-TEST_CASE("copies are there when they were waited for", "[emulator]") {
-  // Groups of one copy each, several ahead of the one that is read by a neighbour.
+TEST_CASE("copies are complete after the wait, and misuse is detected", "[emulator]") {
+  // Groups of one copy each. Several are in flight while a neighbour reads an earlier one.
   enum class mistake { none, no_wait, waits_for_too_few, no_barrier, overwrites, changes_source };
   std::vector<int> from(128 * 8), seen(128 * 8);
   const auto pipeline = [&](mistake made) {
@@ -177,7 +177,7 @@ TEST_CASE("copies are there when they were waited for", "[emulator]") {
   }
 }
 
-TEST_CASE("copies of what is not aligned are found", "[emulator]") {
+TEST_CASE("unaligned copies are detected", "[emulator]") {
   struct alignas(16) chunk {
     unsigned char bytes[16];
   };
@@ -212,8 +212,8 @@ TEST_CASE("threads of a warp exchange values", "[emulator]") {
   }
 }
 
-TEST_CASE("waiting for ever is found", "[emulator]") {
-  // A thread that does not come; one that has left does not count.
+TEST_CASE("a deadlock is detected", "[emulator]") {
+  // A thread that waits elsewhere is an error. A thread that has returned does not count.
   says(fault_of([] {
          if (device::thread_index() == 5) device::synchronise_warp();
          if (device::thread_index() != 5) device::synchronise_block();
@@ -232,11 +232,11 @@ TEST_CASE("waiting for ever is found", "[emulator]") {
        "different barriers");
 }
 
-TEST_CASE("blocks wait for each other, whoever runs first", "[emulator]") {
+TEST_CASE("blocks can wait for each other under any schedule", "[emulator]") {
   for (const favour first : {favour::any, favour::oldest, favour::newest})
     for (const int resident : {1, 2, 7}) {
       const scheduled as({.seed = 3, .resident_blocks = resident, .first = first});
-      // By ticket, so that a block waits for those only that have started.
+      // Blocks are ordered by ticket, so a block waits only for blocks that have started.
       std::vector<int> done(20, 0);
       int tickets = 0;
       cuda_on_host::run({20, 1, 0, true, [&] {
@@ -247,7 +247,7 @@ TEST_CASE("blocks wait for each other, whoever runs first", "[emulator]") {
                          }});
       CHECK(tickets == 20);
     }
-  // By index they may wait for one that cannot start.
+  // Ordered by index, a block may wait for one that cannot start.
   const scheduled as({.seed = 3, .resident_blocks = 2});
   std::vector<int> done(20, 0);
   says(fault_of(
@@ -260,7 +260,7 @@ TEST_CASE("blocks wait for each other, whoever runs first", "[emulator]") {
        "waits for another block for ever");
 }
 
-TEST_CASE("the rules of the dialect are kept", "[emulator]") {
+TEST_CASE("violations of the kernel rules are detected", "[emulator]") {
   says(fault_of([] { device::synchronise_block(); }, 0, false), "does not synchronise");
   says(fault_of([] { device::shared_array<int>(0).store(128, 1); }), "reaches byte 512 of 512");
   says(fault_of([] { device::shared_array<int>(4).load(-2); }), "reaches byte -4 of 512");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sequences of 16-bit elements that a thread takes in pairs have the bits of single ones.
+// Tests of 16-bit sequences that a thread processes in pairs: they have the bits of single
+// sequences.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,16 +15,17 @@ namespace {
 using namespace scanrec;
 using cuda_on_host::stream;
 
-/// Just enough sequences, in two rows.
+/// The fewest sequences that use pairs, in two rows.
 constexpr std::int64_t rows = 2, channels = cuda::detail::fewest_pairs;
 
-/// Arrays of a type, aligned to 64 bytes or one element behind that, where there are no pairs.
+/// Arrays that begin at a multiple of 64 bytes, or one element after it, where pairs are
+/// impossible.
 template <class T>
 class arrays {
  public:
   arrays(std::int64_t steps, bool aligned)
       : shape{.batch = rows, .time = steps, .channel = channels}, first_(aligned ? 0 : 1) {}
-  /// A new array, of numbers in (-1/2, 1/2).
+  /// A new array of random numbers in (-1/2, 1/2).
   sequence_view<T> next() {
     const auto count = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
     auto& made = memory_.emplace_back((count + first_) / line::count + 1);
@@ -98,7 +100,7 @@ void check(std::int64_t steps, direction order) {
              });
 }
 
-TEST_CASE("pairs of 16-bit sequences have the bits of single ones",
+TEST_CASE("pairs of 16-bit sequences have the bits of single sequences",
           "[determinism][cuda_lanes][forward][vjp][tails]") {
   for (const direction order : {direction::forward, direction::reverse}) {
     for (const std::int64_t steps : {1, 2, 15, 16, 17, 33, 66}) check<bfloat16>(steps, order);
@@ -106,8 +108,7 @@ TEST_CASE("pairs of 16-bit sequences have the bits of single ones",
   }
 }
 
-TEST_CASE("sequences are taken in pairs only where both fit an access of four bytes",
-          "[cuda_lanes][layouts]") {
+TEST_CASE("sequences are paired only if one four-byte access reads both", "[cuda_lanes][layouts]") {
   const auto channels_of_thread = [](const extents& shape, const strides& apart,
                                      std::int64_t first_byte = 64) {
     const auto view = [&](std::int64_t from) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rings of steps that are on their way: the bits of the loop, whatever arrives how, and what the
-// policy makes of a problem.
+// Tests of rings of steps in flight: they have the bits of the loop for any order of arrival. Also
+// tests the ring that the policy chooses for a problem.
 #include <algorithm>
 #include <complex>
 #include <cstddef>
@@ -22,8 +22,8 @@ using namespace scanrec;
 using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 
-/// The arrays of a forward scan and its adjoint, from an element on that is aligned to 64 bytes and
-/// as many more as asked for.
+/// The arrays of a forward scan and its adjoint, which begin `first` elements after a multiple of
+/// 64 bytes.
 template <class T>
 struct arrays {
   struct alignas(64) line {
@@ -81,7 +81,7 @@ struct arrays {
                      .input_grad = view(5),
                      .initial_grad = state_view<value>(initial_grad.data(), edge)},
                     {.order = order, .initial_state = start, .resets = with_resets});
-    // In place, with a gate that every step reads from the same place and a gradient that is a sum.
+    // In place, with a gate shared over time and a gradient that is a sum.
     const scanrec::strides same{0, 0, 1, 0};
     const sequence_view<T> decay(all[0][0].elements, shape, same);
     linear_scan_vjp(
@@ -100,7 +100,7 @@ struct arrays {
   }
 };
 
-/// Whether a ring gives the bits of registers, which are tested against the loop elsewhere.
+/// Checks that a ring gives the bits of registers, which other tests compare with the loop.
 template <class T>
 void check(const extents& shape, const scanrec::strides& strides, std::size_t offset) {
   stream s;
@@ -128,11 +128,11 @@ TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][rese
     for (const std::int64_t T_ : {1, 7, 33, 130})
       for (const std::int64_t C : {1, 31, 48}) {
         const extents shape{.batch = 2, .time = T_, .channel = C};
-        check<T>(shape, channels_last(shape), 0);  // by chunk, where rows are aligned
+        check<T>(shape, channels_last(shape), 0);  // by chunk if rows are aligned
       }
     const extents shape{.batch = 2, .time = 37, .channel = 40};
     check<T>(shape, channels_last(shape), 1);    // by element, or in place
-    check<T>(shape, time_contiguous(shape), 0);  // the same
+    check<T>(shape, time_contiguous(shape), 0);  // by element, or in place
     check<T>(shape, {.batch = 40 * 48 * 2, .time = 48, .channel = 1, .group = 0}, 0);
     check<T>(shape, {.batch = 40 * 100, .time = 100, .channel = 2, .group = 0}, 0);
   };
@@ -142,8 +142,9 @@ TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][rese
   each(std::complex<double>{});
 }
 
-TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast][tails]") {
-  // Heads of 70 channels with one gate per step each, of their own or of all rows alike.
+TEST_CASE("warps sum the gradients of gates that channels share",
+          "[cuda_lanes][vjp][broadcast][tails]") {
+  // Heads of 70 channels. Each head has one gate per step, per row or shared by all rows.
   const extents shape{.batch = 3, .time = 77, .channel = 70, .group = 2};
   const auto n = static_cast<std::size_t>(3 * 77 * 70 * 2);
   stream s;
@@ -187,7 +188,7 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
       if (ahead >= 0) CHECK(describe(on, posed).threads == 32);
     });
     INFO("steps ahead " << ahead << ", resets " << with.resets);
-    // Small integers: exact.
+    // The numbers are small integers, so sums are exact.
     CHECK((std::memcmp(got.data(), want.data(), steps * sizeof(T)) == 0));
     CHECK((std::memcmp(got_inputs.data(), want_inputs.data(), steps * sizeof(T)) == 0));
   };
@@ -200,8 +201,8 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
     }
 }
 
-TEST_CASE("rings fit the shared memory that every GPU has", "[cuda_lanes][workspace]") {
-  // Of three arrays that are read, and of outputs that warps sum, of all sizes of elements.
+TEST_CASE("rings fit in the shared memory of every GPU", "[cuda_lanes][workspace]") {
+  // Three inputs, and outputs that warps sum, with elements of all sizes.
   for (const std::int64_t element : {1, 2, 4, 8, 12, 16, 64, 128, 256})
     for (const int sums : {0, 1, 5})
       for (const std::int64_t steps : {1, 500})
@@ -233,7 +234,7 @@ TEST_CASE("lanes use rings for 12288 to 20479 sequences", "[cuda_lanes][workspac
     const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
     return describe(cuda::lanes{.stream = nullptr}, linear_scan_problem(any, any, other));
   };
-  // All rings together have 12 MiB.
+  // All rings together have at most 12 MiB.
   const cuda::launch_plan some = plan({.batch = 2, .time = 4096, .channel = 8190});
   CHECK(some.threads == 32);
   CHECK(some.blocks == 2 * 256);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol between blocks of cuda::look_back under load, on the emulator: hundreds of tiles at
-// once, in orders that try to break it.
+// Stress tests of the protocol between blocks of cuda::look_back on the emulator: hundreds of
+// concurrent tiles in adversarial orders.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,8 +40,8 @@ class emulated {
             std::min<unsigned long long>(found_[kind].first, (std::uint64_t(call) << 40) + i);
       }
   }
-  /// Cycles through three schedules: all blocks at once; 100 blocks, the newest first; 70 blocks,
-  /// the newest first. In the first and the last, messages arrive late and word by word.
+  /// Cycles through three schedules: all blocks at once; 100 blocks, newest first; 70 blocks,
+  /// newest first. In the first and the last, messages arrive late and word by word.
   static scheduled beside(int call) {
     const auto seed = static_cast<std::uint64_t>(call + 1);
     switch (call % 3) {

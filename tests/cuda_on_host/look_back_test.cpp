@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// look_back under adversarial schedules, and the reuse of workspaces.
+// Tests of look_back under adversarial schedules, and of the reuse of workspaces.
 #include <array>
 #include <cmath>
 #include <complex>
@@ -140,7 +140,7 @@ TEST_CASE("bits of an operator with products do not depend on when blocks run",
     }
 }
 
-TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
+TEST_CASE("bits do not depend on when blocks run, even if tiles are not finite",
           "[determinism][overflow][cuda_look_back][forward]") {
   // Maps overflow within their tiles. States are 0 up to step 880; step 1100 adds an infinity.
   arrays<float> wanted({.batch = 1, .time = 1500, .channel = 2});
@@ -168,7 +168,7 @@ TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
     }
 }
 
-TEST_CASE("bits do not depend on when blocks run, where the loop leaves the range of its type",
+TEST_CASE("bits do not depend on when blocks run, even if states overflow",
           "[determinism][overflow][cuda_look_back][forward]") {
   // States grow to 2^256, beyond floats but not beyond doubles. Then gates halve channel 0,
   // multiply channel 1 by zero and keep channel 2. Tiles end while the loop is at infinity.
@@ -199,7 +199,7 @@ TEST_CASE("bits do not depend on when blocks run, where the loop leaves the rang
       }
 }
 
-TEST_CASE("a workspace serves one call after the other, of any problem",
+TEST_CASE("a kept workspace serves successive calls of different problems",
           "[workspace][cuda_look_back]") {
   memory room(1 << 18, 0.0);  // zeros, once
   stream s;
@@ -219,7 +219,7 @@ TEST_CASE("a workspace serves one call after the other, of any problem",
   }
 }
 
-TEST_CASE("messages of different calls are never confused, even where the call counter wraps",
+TEST_CASE("messages of different calls are never confused, even if the call counter wraps",
           "[workspace][cuda_look_back]") {
   constexpr std::uint64_t half = std::uint64_t{1} << 31, all = 2 * half;
   const auto header = [](const memory& room) {
@@ -277,7 +277,7 @@ TEST_CASE("a call on a kept workspace queues one kernel and no memset",
   CHECK(unknown.clears == 1);
 }
 
-TEST_CASE("a workspace that is too small, null or misaligned is refused before anything is written",
+TEST_CASE("a workspace that is too small, null or misaligned is rejected before any write",
           "[workspace][cuda_look_back][cuda_lanes]") {
   arrays<float> a({.batch = 1, .time = 1024, .channel = 4});
   const auto untouched = a.state;
@@ -322,7 +322,7 @@ struct add_all {
   }
 };
 
-TEST_CASE("elements too large for shared memory are refused before anything is queued",
+TEST_CASE("elements too large for shared memory are rejected before anything is queued",
           "[operator][cuda_lanes][cuda_look_back]") {
   using path = cuda::launch_plan::path;
   const auto check = []<std::size_t Count>(numbers<Count>, path chosen, bool fits_an_h100) {
@@ -362,7 +362,7 @@ TEST_CASE("elements too large for shared memory are refused before anything is q
   check(numbers<108>{}, path::lanes, false);
 }
 
-TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back]") {
+TEST_CASE("the choice of automatic depends only on the problem", "[cuda_lanes][cuda_look_back]") {
   using path = cuda::launch_plan::path;
   const auto chosen = [](const extents& s) {
     const sequence_view<float> any(reinterpret_cast<float*>(64), s);
@@ -392,7 +392,7 @@ TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back
 
 }  // namespace
 
-TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs too",
+TEST_CASE("at most 256 terms of a sum are added in the compute type on GPUs",
           "[cuda_lanes][cuda_look_back][vjp][broadcast]") {
   // As in sums_test.cpp: from 4096 on a float loses the last bit of every term.
   const extents shape{.batch = 1, .time = 1 << 14, .channel = 2};
@@ -417,7 +417,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs 
   check(cuda::look_back{.stream = &s, .workspace = all});
 }
 
-TEST_CASE("tiles of sequences that lie along time pass through shared memory",
+TEST_CASE("time-contiguous tiles pass through shared memory exactly",
           "[cuda_look_back][forward][vjp][layout]") {
   // Gates of 0 and 1 and small inputs: every type holds every state, and no order matters.
   const auto check_shape = []<class T>(T, const extents& shape) {
@@ -453,7 +453,7 @@ TEST_CASE("tiles of sequences that lie along time pass through shared memory",
       CHECK(std::memcmp(du.data(), wanted_du.data(), n * sizeof(T)) == 0);
     }
   };
-  // Whole tiles of one sequence; sequences that share a tile, with more and fewer steps than a
+  // Whole tiles of one sequence, and sequences that share a tile, with more and fewer steps than a
   // block has threads.
   const auto check = [&]<class T>(T x) {
     check_shape(x, {.batch = 1, .time = 9000, .channel = 2});
@@ -469,7 +469,7 @@ TEST_CASE("tiles of sequences that lie along time pass through shared memory",
   check(std::uint32_t{});
 }
 
-TEST_CASE("the gradient of a gate that channels share is right beside a nonfinite channel",
+TEST_CASE("the gradient of a shared gate is right beside a channel that is not finite",
           "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
@@ -511,9 +511,9 @@ TEST_CASE("the gradient of a gate that channels share is right beside a nonfinit
   }
 }
 
-TEST_CASE("sums by column are formed where their terms fit shared memory",
+TEST_CASE("sums are formed by column if their terms fit in shared memory",
           "[workspace][cuda_look_back][broadcast]") {
-  // One array of numbers or of vectors, and sums of gradients by numbers or matrices.
+  // A problem with one array of numbers or vectors, and gradients summed over numbers or matrices.
   const auto plan = [](std::int64_t number, std::int64_t dimension, int sums) {
     problem p;
     p.shape = {.batch = 1, .time = 5000, .channel = 64};
@@ -575,7 +575,7 @@ TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_loo
   CHECK(along.tile_channels == 1);
   CHECK(along.tiles == (rows.time + along.tile_steps - 1) / along.tile_steps);
   CHECK(to_string(along).find("look_back") != std::string::npos);
-  // Short sequences that lie along time share tiles, too.
+  // Short time-contiguous sequences share tiles, too.
   const auto forward = [&s](const extents& shape, const scanrec::strides& strides) {
     static std::vector<float> input(2000000), state(input.size());
     const float gate = 1;

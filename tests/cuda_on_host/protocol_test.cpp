@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between blocks under adversarial schedules: more spans in flight than a tile reads,
-// messages that arrive word by word, and sums that become visible only after a fence.
+// Tests of messages between blocks under adversarial schedules: more spans in flight than a tile
+// reads, messages that arrive word by word, and sums that become visible only after a fence.
 //
-// Gates are units and zeros, and inputs are small integers. So results are exact in any order of
-// operations and equal those of the loop bit for bit. affine_carries.hpp defines moderate maps.
+// Gates are units and zeros, and inputs are small integers. Results are therefore exact in any
+// order of operations and equal those of the loop bit for bit. affine_carries.hpp defines moderate
+// maps.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -28,7 +29,8 @@ using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 using cuda_on_host::weakly_ordered;
 
-/// Many blocks at once, and few; words that arrive late, one by one; threads that poll again early.
+/// Schedules with many and with few concurrent blocks, words that arrive late one by one, and
+/// threads that poll early.
 const std::vector<schedule>& schedules() {
   static const std::vector<schedule> all{
       {.seed = 1, .resident_blocks = 300, .first = favour::newest},
@@ -47,7 +49,7 @@ const std::vector<schedule>& schedules() {
   return all;
 }
 
-/// A workspace: aligned as device memory is, and zeroed once.
+/// A workspace, aligned like device memory and zeroed once.
 using memory = std::vector<double>;
 cuda::workspace kept(memory& m) {
   return {m.data(), static_cast<std::int64_t>(m.size() * sizeof(double)),
@@ -95,7 +97,7 @@ struct arrays {
   }
 };
 
-/// Whether all numbers are equal; so are zeros of either sign, and NaNs of any bits.
+/// Whether all numbers are equal. Zeros of either sign are equal, and so are NaNs.
 template <class T>
 bool same(const std::vector<T>& x, const std::vector<T>& y) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const T& a, const T& b) {
@@ -104,7 +106,7 @@ bool same(const std::vector<T>& x, const std::vector<T>& y) {
   });
 }
 
-/// Scans on all schedules, in a workspace that the call before has used.
+/// Scans on all schedules, in a workspace that the previous call has used.
 template <class T>
 void check_forward(const extents& shape, const strides& apart, int segment_steps,
                    std::int64_t tiles, const std::vector<T>& extremes = {}) {
@@ -129,7 +131,7 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
   }
 }
 
-TEST_CASE("blocks may all run at once, and messages come word by word",
+TEST_CASE("states are right if all blocks run at once and messages arrive word by word",
           "[determinism][cuda_look_back][forward]") {
   // bfloat16: spans of 8 tiles, and more spans than a tile has segments that read boundaries.
   const auto check = []<class T>(T, std::int64_t channels, std::int64_t tile_steps,
@@ -140,10 +142,10 @@ TEST_CASE("blocks may all run at once, and messages come word by word",
   check(bfloat16{}, 16, 8, 100);
   check(float{}, 7, 16, 60);
   check(float{}, 1, 128, 70);
-  check(std::complex<float>{}, 4, 32, 40);  // messages of two words, and of four
+  check(std::complex<float>{}, 4, 32, 40);  // messages of two and of four words
 }
 
-TEST_CASE("states that are finite, but not moderate, are those of the loop",
+TEST_CASE("finite states that are not moderate equal those of the loop",
           "[determinism][overflow][cuda_look_back][forward]") {
   // 2^100 absorbs all small inputs, in the loop as in every composition, until a gate is zero.
   const auto check = [](std::int64_t channels, std::int64_t tile_steps, std::int64_t tiles) {
@@ -154,8 +156,8 @@ TEST_CASE("states that are finite, but not moderate, are those of the loop",
   check(1, 128, 40);
 }
 
-/// Eight channels whose gates are powers of two: in tile k of channel c they multiply the state by
-/// 2 to the power of exponent(c, k), a part of it at each step. The loop may overflow on the way.
+/// Runs eight channels whose gates are powers of two. Tile k multiplies the state of channel c by
+/// 2^exponent(c, k), spread over its steps. The loop may overflow on the way.
 template <class Exponent>
 void check_exponents(std::int64_t tiles, Exponent exponent) {
   constexpr std::int64_t tile_steps = 16, channels = 8;
@@ -198,20 +200,21 @@ TEST_CASE("an overflow at the end of a tile is noticed even if later tiles of it
   second_span(64, {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, -20, -40});
   // The state before the span is not moderate.
   second_span(112, {20, 0, 0, -20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  // One map of a warp is not moderate; it is not the first of the warp.
+  // One map of a warp is not moderate, and it is not the first.
   second_span(64, {0, 70, -70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   // Maps within a warp are not moderate.
   second_span(64, {40, 0, 0, 0, 40, 0, 0, -40, 0, 0, 0, -40, 0, 0, 0, 0});
 }
 
-TEST_CASE("states of every channel are those of the loop where maps of some are not moderate",
+TEST_CASE("states equal those of the loop if maps of some channels are not moderate",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // Up by 2^60 in some tile of a warp, another one in each channel, and down in the next.
+  // States rise by 2^60 in one tile of a warp, a different one in each channel, and fall in the
+  // next.
   check_exponents(70, [](int channel, int tile) {
     const int position = (tile + 3 * channel) % 7;
     return position == 2 ? 60 : position == 3 ? -60 : 0;
   });
-  // At random, within 2^-100 and 2^126.
+  // Random exponents. States stay between 2^-100 and 2^126.
   std::uint32_t seed = 3;
   std::vector<int> exponents(8 * 70), level(8, 0);
   for (std::size_t i = 0; i < exponents.size(); ++i) {
@@ -280,7 +283,7 @@ TEST_CASE("every span but the last sends its map if all numbers are moderate",
     CHECK(words[(plan.partition.tiles + boundary) * 3].tag == (boundary > 0 ? 1u : 0u));
 }
 
-TEST_CASE("blocks may all run at once where states are not finite",
+TEST_CASE("states that are not finite are right if all blocks run at once",
           "[determinism][nan][cuda_look_back][forward]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const extents shape{.batch = 1, .time = 16 * 40, .channel = 8};
@@ -288,7 +291,7 @@ TEST_CASE("blocks may all run at once where states are not finite",
                        {infinity, -infinity, std::nanf(""), infinity, 3e38f});
 }
 
-TEST_CASE("blocks may all run at once where tiles are staged",
+TEST_CASE("staged tiles are right if all blocks run at once",
           "[determinism][layouts][cuda_look_back][forward]") {
   const auto check = []<class T>(T) {
     const extents lone{.batch = 1, .time = 9000, .channel = 2},
@@ -302,12 +305,12 @@ TEST_CASE("blocks may all run at once where tiles are staged",
   check(float{});
 }
 
-/// The gradients of an adjoint; zero strides make them sums.
+/// The gradients of an adjoint. Zero strides make them sums.
 struct wanted_gradients {
   strides of_gates, of_inputs;
   int segment_steps = 1;
-  float extreme = 0;   // a cotangent of the last sequence
-  bool turns = false;  // whether tiles take turns with sums
+  float extreme = 0;   // value of one cotangent of the last sequence
+  bool turns = false;  // whether tiles add to sums in turn
 };
 /// Runs adjoints on the given schedules. The whole workspace is weakly ordered.
 void check_backward(const extents& shape, const strides& apart, const wanted_gradients& with,
@@ -349,7 +352,7 @@ void check_backward(const extents& shape, const strides& apart, const wanted_gra
   }
 }
 
-TEST_CASE("tiles take turns with sums whose stores arrive late",
+TEST_CASE("tiles add to sums in turn even if stores arrive late",
           "[determinism][broadcast][nan][cuda_look_back][vjp]") {
   // Each tile has one channel, and six tiles add to the same sums in turn.
   const extents shape{.batch = 3, .time = 600, .channel = 2};
@@ -359,14 +362,14 @@ TEST_CASE("tiles take turns with sums whose stores arrive late",
                    {schedules()[1], schedules()[2], schedules()[3]});
 }
 
-TEST_CASE("sums over time are right where stores arrive late",
+TEST_CASE("sums over time are right if stores arrive late",
           "[determinism][broadcast][cuda_look_back][vjp]") {
   const extents shape{.batch = 2, .time = 32 * 24, .channel = 8};
   check_backward(shape, channels_last(shape), {{0, 0, 1, 0}, {0, 0, 1, 0}},
                  {schedules()[1], schedules()[3]});
 }
 
-TEST_CASE("sums over the channels of a tile are right where stores arrive late",
+TEST_CASE("sums over the channels of a tile are right if stores arrive late",
           "[broadcast][cuda_look_back][vjp]") {
   const extents shape{.batch = 2, .time = 300, .channel = 11};
   check_backward(shape, channels_last(shape), {{300, 1, 0, 0}, {300, 1, 0, 0}}, {schedules()[1]});

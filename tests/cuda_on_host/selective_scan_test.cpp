@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans for GPUs on the emulator: within proven bounds of long doubles in every layout
-// and with everything that a call may have or lack; the same bits whatever runs first, in pieces
-// and at resets; what is refused; how calls are dealt to blocks.
+// Tests of selective scans for GPUs on the emulator: proven error bounds against long double in
+// every layout and with every combination of optional arrays, bits that do not depend on the
+// schedule, pieces and resets, argument errors, and the mapping of calls to blocks.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -37,7 +37,7 @@ using selective_calls::usual;
 using selective_reference::problem;
 using tested::refused;
 
-/// A GPU with a stream, and a workspace exactly as large as a call says, of any content.
+/// A backend whose calls get an uninitialised workspace of exactly the required size.
 struct on_emulator {
   cuda_on_host::stream* stream;
 };
@@ -71,7 +71,7 @@ void selective_scan_vjp(
   selective_scan_vjp(room.on, arrays, out_grad, gradients, options);
 }
 
-// Rates of floats are rounded once more on a GPU, which takes powers of 2.
+// Float rates are rounded once more on a GPU, which uses powers of 2.
 template <class V>
 constexpr long double rate_error = std::is_same_v<detail::real_part_of<V>, float> ? 0x1p-24L : 0.0L;
 using complexes = std::complex<float>;
@@ -89,24 +89,25 @@ void check_random_problems(int count, std::uint64_t seed) {
       rate_error<V>);
 }
 
-TEST_CASE("selective scans on GPUs within the bound, float", "[selective]") {
+TEST_CASE("selective scans on GPUs are within the error bound, float", "[selective]") {
   check_random_problems<float, float>(20, 1);
 }
-TEST_CASE("selective scans on GPUs within the bound, double", "[selective]") {
+TEST_CASE("selective scans on GPUs are within the error bound, double", "[selective]") {
   check_random_problems<double, double>(12, 2);
 }
-TEST_CASE("selective scans on GPUs within the bound, 16 bits", "[selective]") {
+TEST_CASE("selective scans on GPUs are within the error bound, 16 bits", "[selective]") {
   check_random_problems<float, bfloat16>(12, 3);
   check_random_problems<float, float16>(6, 4);
 }
 
-TEST_CASE("selective scans on GPUs within the bound, complex", "[selective]") {
+TEST_CASE("selective scans on GPUs are within the error bound, complex", "[selective]") {
   check_random_problems<complexes, float>(12, 5);
   check_random_problems<complexes, bfloat16>(6, 6);
   check_random_problems<double_complexes, double>(8, 7);
 }
 
-TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
+TEST_CASE("selective scans on GPUs are within the error bound for every block shape",
+          "[selective]") {
   cuda_on_host::stream stream;
   const auto check = [&]<class V, class S>(const problem& p, V, S,
                                            order lies = order::channels_last) {
@@ -115,9 +116,9 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
     of.run(on_emulator{&stream});
     of.check(rate_error<V>);
   };
-  // Blocks with all of their channels and with some. Their number selects four states per lane
-  // forward, and in the adjoint two, then four. Chunks with a tail; elements and states in aligned
-  // runs along every axis.
+  // Blocks with all and with some of their channels. The number of blocks selects four states per
+  // lane in the forward scan, and two and then four in the adjoint. Chunks have a tail, and
+  // elements and states have aligned runs along every axis.
   problem many;
   many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
   many.resets = 2;
@@ -143,7 +144,7 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
   check(wide, double_complexes(), 0.0);
 }
 
-TEST_CASE("empty selective scans on GPUs", "[selective]") {
+TEST_CASE("selective scans on GPUs accept empty shapes", "[selective]") {
   cuda_on_host::stream stream;
   for (const extents shape : {extents{2, 0, 5}, extents{0, 9, 5}, extents{2, 9, 0}}) {
     problem empty;
@@ -165,7 +166,8 @@ void check_bits() {
       cuda_on_host::stream stream;
       call<V, float> c(p, order::channels_last, 7);
       c.run(on_emulator{&stream}, kept);
-      // Forward, back, sums of B, C and intervals, of the rest; and forward once more.
+      // The launches are: forward, adjoint, sums of B, C and intervals, the other sums, and forward
+      // again if there are no checkpoints.
       CHECK(stream.launches == (kept ? 6 : 7) + (detail::is_complex<V> ? 2 : 0));
       CHECK(stream.clears == 0);
       return std::move(c.got);
@@ -176,12 +178,12 @@ void check_bits() {
   }
 }
 
-TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
+TEST_CASE("bits on GPUs do not depend on the schedule or on checkpoints", "[selective]") {
   check_bits<float>();
   check_bits<complexes>();
 }
 
-TEST_CASE("layouts change no bit on GPUs", "[selective]") {
+TEST_CASE("the layout of arrays changes no bit on GPUs", "[selective]") {
   cuda_on_host::stream stream;
   problem p = usual();
   p.shape.time = 140;
@@ -216,12 +218,12 @@ void check_pieces() {
   }
 }
 
-TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]") {
+TEST_CASE("streams in pieces have the bits of the whole sequence on GPUs", "[selective]") {
   check_pieces<float>();
   check_pieces<complexes>();
 }
 
-TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a reset", "[selective]") {
+TEST_CASE("a NaN stays in its channel and ends at a reset on GPUs", "[selective]") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   cuda_on_host::stream stream;
   problem p = usual();
@@ -233,7 +235,7 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
   };
   auto good = make(), bad = make();
   bad.in.u.at(1, 200, 17, 0) = nan;
-  bad.in.b.steps.at(0, 200, 1, 2) = nan;  // of all channels of its group
+  bad.in.b.steps.at(0, 200, 1, 2) = nan;  // reaches all channels of its group
   bad.in.initial.at(1, 0, 3, 0) = nan;
   good.run(on_emulator{&stream}), bad.run(on_emulator{&stream});
   const auto touched = [&](std::int64_t b, std::int64_t t, std::int64_t d) {
@@ -250,8 +252,8 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
         wrong += b == 1 && d != 17 && d != 3 && of_u != of_u_was;
       }
   CHECK(wrong == 0);
-  // Behind the reset the gradients of C and of intervals have nothing of it, nor has that of
-  // another group.
+  // After the reset, the gradients of C and of intervals show no NaN. The gradient of C of the
+  // other group never does.
   for (std::int64_t t = 250; t < 300; ++t)
     wrong += bad.got.intervals.at(0, t, 0, 0) != good.got.intervals.at(0, t, 0, 0);
   for (std::int64_t t = 0; t < 300; ++t)
@@ -284,7 +286,8 @@ void check_added_gradients() {
   CHECK(doubled(once.got.bias, twice.got.bias));
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
-  // The gradient of delta over delta, that of u over that of the output; outputs over u.
+  // The gradient of delta overwrites delta, that of u overwrites the gradient of the output, and
+  // the output overwrites u.
   call<V, double> aliased(p, order::time_contiguous, 13);
   gradients = aliased.gradients();
   gradients.delta = aliased.in.delta.sequence(), gradients.u = aliased.in.out_grad.sequence();
@@ -301,19 +304,19 @@ void check_added_gradients() {
   CHECK(over.in.u.elements == once.got.out.elements);
   CHECK(over.got.final_state == once.got.final_state);
 
-  // The final state alone.
+  // A call that computes only the final state.
   call<V, double> last(p, order::time_contiguous, 13);
   auto arrays = last.arrays();
   selective_scan(gpu, arrays, {}, last.options());
   CHECK(last.got.final_state == once.got.final_state);
 }
 
-TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[selective]") {
+TEST_CASE("gradients on GPUs accumulate, alias their inputs and may be absent", "[selective]") {
   check_added_gradients<double>();
   check_added_gradients<double_complexes>();
 }
 
-TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
+TEST_CASE("selective scans on GPUs reject invalid arguments", "[selective][errors]") {
   cuda_on_host::stream stream;
   const on_emulator gpu{&stream};
   problem p = usual();
@@ -348,7 +351,7 @@ TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
   CHECK(stream.launches == 0);
 }
 
-TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
+TEST_CASE("blocks cover every channel of a selective scan once", "[selective]") {
   using cuda::detail::selective_tiles;
   for (const std::int64_t batch : {0, 1, 3})
     for (const std::int64_t groups : {1, 2, 5})
@@ -385,7 +388,7 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
       }
   };
   each(0.0f), each(0.0), each(complexes()), each(double_complexes());
-  // More elements than 32 bits count.
+  // More elements than fit in 32 bits.
   const selective_tiles large(1 << 20, 4096, 1, 32);
   CHECK(large.of(large.blocks() - 1).batch == (1 << 20) - 1);
 }

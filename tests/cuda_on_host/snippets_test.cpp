@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocks of the documents that are for GPUs, on the emulator.
+// Tests of the documents' GPU code, on the emulator.
 #include "../../docs/snippets.cu"
 
 #include <vector>
@@ -7,7 +7,7 @@
 #include "catch.hpp"
 #include "emulator.hpp"
 
-TEST_CASE("the documents' example for GPUs does what it says", "[cuda_look_back]") {
+TEST_CASE("the documents' GPU example gives the right values", "[cuda_look_back]") {
   const scanrec::extents shape{.batch = 2, .time = 1000, .channel = 16};
   std::vector<float> gate(32000, 0.5f), input(32000, 1.0f), state(32000), state_grad(32000, 1.0f),
       gate_grad(32000), input_grad(32000);
@@ -18,6 +18,6 @@ TEST_CASE("the documents' example for GPUs does what it says", "[cuda_look_back]
   CHECK(state[0] == 1.0f);
   CHECK(state[32] == 1.75f);
   CHECK(input_grad[998 * 16] == 1.5f);
-  CHECK(gate_grad[16] == 2.0f);  // the gradient 2 times the state 1 before
+  CHECK(gate_grad[16] == 2.0f);  // the cotangent 2 times the previous state 1
   CHECK(stream.launches == 2);
 }

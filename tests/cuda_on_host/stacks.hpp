@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stacks of the emulator's threads.
+// A pool of stacks for the emulator's threads.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -11,7 +11,7 @@ namespace cuda_on_host {
 
 namespace context = boost::context;
 
-/// Stacks of fibers, kept for the next ones.
+/// Stacks of fibers, which are reused.
 class stack_pool {
  public:
   static constexpr std::size_t bytes = 128 * 1024;
@@ -21,7 +21,7 @@ class stack_pool {
     free_.pop_back();
     return last_;
   }
-  /// The stack taken last.
+  /// The most recent stack.
   [[nodiscard]] std::byte* last() const { return last_; }
   void give(std::byte* stack) { free_.emplace_back(stack); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// look_back on so many sequences that a block takes all tiles of its channels in turn.
+// Tests of look_back with so many sequences that a block runs all tiles of its channels in turn.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +18,12 @@ using namespace scanrec;
 using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 
-/// The arrays of a forward scan and its adjoint. Numbers are so small that sums of them are exact.
+/// The arrays of a forward scan and its adjoint. Numbers are small enough for exact sums.
 template <class T>
 struct arrays {
   extents shape;
   scanrec::strides strides;
-  std::int64_t first = 0;  // element of a sequence
+  std::int64_t first = 0;  // first element of each array
   std::vector<T> gate, input, state, grad, gate_grad, input_grad, initial, final_state,
       initial_grad;
 
@@ -61,7 +61,7 @@ struct arrays {
   }
 };
 
-/// Whether all numbers are equal, or not numbers in both.
+/// Whether all numbers are equal or NaN in both.
 template <class T>
 bool same(const std::vector<T>& x, const std::vector<T>& y) {
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -75,8 +75,8 @@ bool operator==(const arrays<T>& x, const arrays<T>& y) {
          same(x.initial_grad, y.initial_grad);
 }
 
-/// Runs look_back and the loop. Segments of 2 steps make small tiles. 0 keeps whole segments, which
-/// have rows in shared memory if the arrays are contiguous along time.
+/// Runs look_back and the loop. Segments of 2 steps make small tiles. With 0, segments have their
+/// full size, and arrays contiguous along time are copied to shared memory in rows.
 template <class T>
 void check(arrays<T> given, direction order, int segment_steps = 2) {
   arrays<T> wanted = given;
@@ -95,11 +95,11 @@ void check(arrays<T> given, direction order, int segment_steps = 2) {
   const scheduled as({.seed = static_cast<std::uint64_t>(given.shape.time)});
   given.run(on, order);
   CHECK((given == wanted));
-  CHECK((room == std::vector<double>(room.size())));  // neither tickets nor messages
+  CHECK((room == std::vector<double>(room.size())));  // no tickets and no messages
 }
 
-/// Just above 512 tiles of the same steps. A tile has 256 steps along time, of several sequences if
-/// they are short, and 16 steps of 16 channels across time.
+/// Shapes with just over 512 tiles per step range. A tile has 256 steps along time, shared by
+/// several sequences if they are short, and 16 steps of 16 channels across time.
 constexpr extents along(std::int64_t steps) {
   return {.batch = 2, .time = steps, .channel = steps > 128 ? 260 : 1040};
 }
@@ -115,7 +115,7 @@ void check_all(std::int64_t steps) {
   }
 }
 
-TEST_CASE("tiles that a block takes in turn are exact",
+TEST_CASE("tiles that a block runs in turn are exact",
           "[exact][cuda_look_back][forward][vjp][order][initial_state][final_grad][tails]") {
   for (const std::int64_t steps : {1, 15, 16, 17, 70}) check_all<std::uint32_t>(steps);
   for (const std::int64_t steps : {255, 256, 257, 600})
@@ -133,8 +133,8 @@ arrays<T> moved(arrays<T> given, std::int64_t by) {
   return given;
 }
 
-// Tiles have 2048 steps of doubles forward, and half as many in the adjoint.
-TEST_CASE("whole tiles in turn pass through shared memory in rows",
+// Tiles have 2048 steps of doubles in the forward scan and 1024 in the adjoint.
+TEST_CASE("whole tiles in turn are copied to shared memory in rows",
           "[exact][cuda_look_back][forward][vjp][order][tails][strides]") {
   const auto given = [](std::int64_t steps) {
     const extents shape{.batch = 2, .time = steps, .channel = 256};
@@ -145,13 +145,13 @@ TEST_CASE("whole tiles in turn pass through shared memory in rows",
   check(moved(given(2048), 1), direction::forward, 0);
   check(given(2049), direction::reverse, 0);
 
-  // Tiles of 4096 floats, and of 2048 in the adjoint. Rows of an odd number of steps are not
+  // Tiles have 4096 floats, and 2048 in the adjoint. Rows with an odd number of steps are not
   // aligned.
   const extents odd{.batch = 2, .time = 4101, .channel = 256};
   check(arrays<float>(odd, time_contiguous(odd)), direction::reverse, 0);
 }
 
-TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences many",
+TEST_CASE("blocks run tiles in turn only for many sequences without resets or sums",
           "[cuda_look_back][forward][vjp][resets][broadcast]") {
   const auto blocks = [](const extents& shape, bool resets, bool sums) {
     arrays<float> a(shape, time_contiguous(shape));
@@ -170,14 +170,14 @@ TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences m
                                        {.resets = with_resets}))
         .blocks;
   };
-  // Four tiles of each of 520 sequences.
+  // 520 sequences of four tiles each.
   CHECK(blocks(along(1000), false, false) == 520);
   CHECK(blocks(along(1000), true, false) == 4 * 520);
   CHECK(blocks(along(1000), false, true) == 4 * 520);
   CHECK(blocks({.batch = 2, .time = 1000, .channel = 255}, false, false) == 4 * 510);
 }
 
-TEST_CASE("infinities in one channel of tiles in turn stay in it, as in the loop",
+TEST_CASE("an infinity stays in its channel if tiles run in turn",
           "[overflow][cuda_look_back][forward][vjp]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::int64_t steps = 600;

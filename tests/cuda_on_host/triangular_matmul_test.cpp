@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// triangular_matmul on matrix units, and over chunks of chunks.
+// Tests of triangular_matmul on matrix units and with several levels of chunks.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,7 @@ double random(std::uint32_t& seed) {
   return static_cast<double>(seed >> 8) / 16777216.0;
 }
 
-/// A gate that is shared along channels or in time, and what it is used on. The largest error of a
-/// state, as a fraction of the sum of the magnitudes of its terms.
+/// A scan whose gate is shared over channels or over time.
 struct shared_gates {
   extents shape{.batch = 2, .time = 300, .channel = 37};
   scanrec::strides strides;  // of the gate
@@ -71,7 +70,7 @@ struct shared_gates {
 
 }  // namespace
 
-TEST_CASE("products on matrix units are as precise as they say",
+TEST_CASE("products on matrix units have the documented precision",
           "[bound][cuda_triangular_matmul][forward][resets]") {
   for (const bool in_time : {false, true}) {
     shared_gates p(in_time);
@@ -89,13 +88,13 @@ TEST_CASE("products on matrix units are as precise as they say",
     CHECK(three < full + 0x1p-19);
     CHECK(tf32 < full + 0x1p-9);
     CHECK(bf16 < full + 0x1p-7);
-    // And it is the matrix units that have been at work.
+    // The errors show that matrix units were used.
     CHECK(tf32 > 0x1p-15);
     CHECK(bf16 > 2 * tf32);
   }
 }
 
-TEST_CASE("every call on matrix units is as precise as they say",
+TEST_CASE("every call on matrix units has the documented precision",
           "[bound][cuda_triangular_matmul][forward][vjp][jvp][resets][reverse][empty]") {
   struct arrays {
     std::vector<float> state, input_grad, gate_grad, tangent;
@@ -143,7 +142,7 @@ TEST_CASE("every call on matrix units is as precise as they say",
                                  in_time, order, false);
           INFO((in_time ? "in time" : "along channels")
                << ", T " << steps << ", reverse " << (order == direction::reverse));
-          // Terms that are products of what is imprecise itself have both errors.
+          // Products of two imprecise factors have the errors of both.
           const auto within = [&](const auto& x, const auto& y, const auto& size, double of) {
             for (std::size_t i = 0; i < x.size(); ++i)
               if (!(std::abs(x[i] - y[i]) <= of * (bound + 0x1p-20) * size[i])) return false;
@@ -161,7 +160,7 @@ TEST_CASE("every call on matrix units is as precise as they say",
   check(cuda::precision::bf16{}, 0x1p-7);
 }
 
-TEST_CASE("what is not finite stays in its column, and in its sequence",
+TEST_CASE("NaN and infinity stay in their column and sequence",
           "[nan][cuda_triangular_matmul][forward][resets]") {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
   const auto check = []<class Precision>(Precision) {
@@ -189,7 +188,7 @@ TEST_CASE("what is not finite stays in its column, and in its sequence",
   check(cuda::precision::bf16{});
 }
 
-TEST_CASE("backends for comparison give the same bits whatever runs first",
+TEST_CASE("bits of comparison backends do not depend on the schedule",
           "[determinism][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul][forward]") {
   const auto check = [](const auto& on) {
     shared_gates want(false);
@@ -207,7 +206,7 @@ TEST_CASE("backends for comparison give the same bits whatever runs first",
   check(tested::on_device<cuda::triangular_matmul<cuda::precision::tf32>>{});
 }
 
-TEST_CASE("chunks of chunks of chunks are exact", "[exact][cuda_triangular_matmul][forward][vjp]") {
+TEST_CASE("three levels of chunks are exact", "[exact][cuda_triangular_matmul][forward][vjp]") {
   // 128 * 128 steps are two levels.
   const extents shape{.batch = 1, .time = 40000, .channel = 2};
   std::vector<std::uint32_t> gate(80000), input(80000), want(80000), got(80000), grad(80000);

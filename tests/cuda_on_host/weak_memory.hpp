@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Global memory as blocks of a GPU share it: what a block stores arrives some time later, in any
-// order, and what it reads may be old. Fences alone change that. And the moments by which the
-// emulator knows what barriers have ordered.
+// The emulator's weakly ordered global memory. A store of one block becomes visible to others
+// later, in any order, and a load may return an old value. Only fences enforce an order. `moment`
+// records the order that barriers establish.
 //
-// Ordinary loads and stores cannot be intercepted on a host. So every block has its own copy of the
-// bytes, which lies in their place while a thread of the block runs; what differs afterwards the
-// thread has stored. Bytes of a copy are old as a cache of a multiprocessor may be: as they were
-// when the kernel began, or at the block's last fence. What the block has stored itself it sees.
+// Ordinary loads and stores cannot be intercepted on a host. Therefore every block has its own copy
+// of the watched bytes, which is put in their place while a thread of the block runs. Bytes that
+// differ afterwards were stored by that thread. Like a cache of a multiprocessor, a copy may be
+// old: it holds the values at the start of the kernel or at the block's last fence. A block always
+// sees its own stores.
 //
-// That finds no fault with kernels that are right: where a block reads what another one has
-// stored, the other has fenced between the store and the word that tells of it, and this one
-// between the word and the load; where two blocks store to one place, so have they. A fence counts
-// for its thread, and for what a barrier has ordered before it, as fences of CUDA do. A store of
-// the value that is there already is not seen, and changes nothing.
+// Correct kernels cause no fault. If a block reads a value that another one has stored, the other
+// has a fence between the store and the word that announces it, and the reader has a fence between
+// that word and the load. The same holds if two blocks store to one address. As in CUDA, a fence
+// covers its own thread and everything that a barrier has ordered before it. A store that does not
+// change the value is not detected and has no effect.
 #pragma once
 
 #include <algorithm>
@@ -27,12 +28,12 @@
 
 namespace cuda_on_host {
 
-/// When a thread was at a place: barriers it had passed, of the block and of its warp.
+/// A moment of a thread: the barriers of the block and of the warp that it had passed.
 struct moment {
-  int thread = -1;  // -1: nobody
+  int thread = -1;  // -1: none
   std::uint32_t block_barriers = 0, warp_barriers = 0;
 };
-/// Whether whatever happened at `before` is known to the thread at `now`.
+/// Whether an event at `before` happens before `now`.
 inline bool ordered(const moment& before, const moment& now) {
   return before.thread < 0 || before.thread == now.thread ||
          before.block_barriers < now.block_barriers ||
@@ -40,13 +41,13 @@ inline bool ordered(const moment& before, const moment& now) {
           before.warp_barriers < now.warp_barriers);
 }
 
-/// The bytes of a launch that are weakly ordered, or none.
+/// The weakly ordered bytes of a launch; may be empty.
 class weak_memory {
  public:
-  /// Of a block.
+  /// The copy of a block.
   struct copy {
     std::vector<std::byte> bytes;
-    std::vector<moment> stored;  // of every byte: by whom, where it has not arrived; else nobody
+    std::vector<moment> stored;  // per byte: the pending store, if any
     bool any_stored = false;
   };
 
@@ -64,14 +65,15 @@ class weak_memory {
     shown_ = &c;
     std::memcpy(position_, c.bytes.data(), c.bytes.size());
   }
-  /// Takes what the thread has stored since its block's copy was put in place.
+  /// Records the stores of the thread since its block's copy was put in place.
   void take_stores(copy& c, const moment& now) {
     if (std::memcmp(position_, c.bytes.data(), c.bytes.size()) == 0) return;
     for (std::size_t i = 0; i < c.bytes.size(); ++i)
       if (position_[i] != c.bytes[i]) c.bytes[i] = position_[i], c.stored[i] = now;
     c.any_stored = true;
   }
-  /// What the thread knows to be stored arrives, and all that has arrived is seen by its block.
+  /// Makes the stores before `now` arrive, and updates the block's copy with all stores that have
+  /// arrived.
   void fence(copy& c, const moment& now) {
     take_stores(c, now);
     bool left = false;
@@ -86,7 +88,7 @@ class weak_memory {
     shown_ = nullptr;
     show(c);
   }
-  /// A few stores arrive, of any block.
+  /// Makes a few stores of a random block arrive.
   void arrive_by_chance(std::mt19937_64& random) {
     if (copies_.empty()) return;
     copy& c = copies_[random() % copies_.size()];
@@ -94,7 +96,7 @@ class weak_memory {
     const std::size_t first = random() % arrived_.size() / together * together;
     for (std::size_t i = first; i < std::min(first + together, arrived_.size()); ++i) arrive(c, i);
   }
-  /// The kernel is done.
+  /// Makes all stores arrive at the end of the kernel.
   void arrive_all() {
     if (empty()) return;
     for (copy& c : copies_)
@@ -103,13 +105,13 @@ class weak_memory {
     shown_ = nullptr;
   }
 
-  /// Where an address among the bytes has what has arrived; else the address itself. For words,
-  /// which are stored and loaded as such alone.
+  /// The address of the arrived value of a watched address, or the address itself if it is not
+  /// watched. Used for words, which are only stored and loaded as such.
   template <class T>
   T* arrived(T* p) {
     return contains(p) ? reinterpret_cast<T*>(arrived_.data() + offset_of(p)) : p;
   }
-  /// Adds to a number among the bytes; it has arrived at once, and the block sees it.
+  /// Adds to a watched number. The sum arrives at once, and the block sees it.
   std::uint64_t fetch_add(copy& c, const std::uint64_t* p, std::uint64_t more) {
     const std::size_t first = offset_of(p);
     for (std::size_t i = first; i < first + sizeof more; ++i) arrive(c, i);
@@ -134,7 +136,7 @@ class weak_memory {
 
   std::byte* position_;
   std::vector<std::byte> begin_, arrived_;
-  std::deque<copy> copies_;  // of all blocks: what has not arrived outlives its block
+  std::deque<copy> copies_;  // of all blocks: pending stores outlive their block
   const copy* shown_ = nullptr;
 };
 

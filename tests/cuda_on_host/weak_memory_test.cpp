@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The emulator between blocks: that stores wait for fences, words for each other, and threads that
-// pause for nobody; and that it finds nothing wrong with what waits as it should.
+// Tests of the emulator's memory model between blocks. Stores wait for fences, words arrive in any
+// order, and paused threads do not block others. Correct code causes no fault.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ void run(std::int64_t blocks, int threads, std::function<void()> thread) {
   cuda_on_host::run({blocks, threads, 64, true, std::move(thread)});
 }
 
-/// The ticket of the block, which one thread draws.
+/// The ticket of the block, drawn by one thread.
 int draw(std::uint64_t& tickets, bool at_once = true) {
   const device::shared_array<int> own(0);
   if (device::thread_index() == 0)
@@ -32,10 +32,9 @@ int draw(std::uint64_t& tickets, bool at_once = true) {
   return own.load(0);
 }
 
-TEST_CASE("stores of one block are there for another after fences and barriers of both",
-          "[emulator]") {
+TEST_CASE("a block sees stores of another block after fences and barriers of both", "[emulator]") {
   enum class mistake { none, no_release, no_barrier_before, no_acquire };
-  // Every thread of a block passes on what it has got of another thread of the block before.
+  // Every thread passes on the value that another thread of its block got from the previous block.
   static constexpr int blocks = 6, threads = 64;
   const auto wrong = [](mistake made, std::uint64_t seed) {
     std::array<int, threads> data{};
@@ -58,14 +57,14 @@ TEST_CASE("stores of one block are there for another after fences and barriers o
         if (got != static_cast<int>(own)) ++failures;
         device::synchronise_block();
         data[mirrored] = static_cast<int>(own) + 1;
-        if (data[mirrored] != static_cast<int>(own) + 1) ++failures;  // its own it sees
+        if (data[mirrored] != static_cast<int>(own) + 1) ++failures;  // a block sees its own stores
         if (made != mistake::no_barrier_before) device::synchronise_block();
         if (thread != 0) return;
         if (made != mistake::no_release) device::fence();
         device::store_word(&told[own + 1], {0, 1});
       });
     }
-    // When the kernel is done, all is there.
+    // After the kernel all stores are visible.
     if (made == mistake::none) CHECK(std::count(data.begin(), data.end(), blocks) == threads);
     return failures;
   };
@@ -78,7 +77,7 @@ TEST_CASE("stores of one block are there for another after fences and barriers o
   }
 }
 
-TEST_CASE("what blocks count together is counted at once", "[emulator]") {
+TEST_CASE("fetch_add is atomic between blocks", "[emulator]") {
   const auto most = [](bool at_once) {
     std::uint64_t tickets[2] = {};
     const weakly_ordered those(tickets, sizeof tickets);
@@ -90,7 +89,7 @@ TEST_CASE("what blocks count together is counted at once", "[emulator]") {
   CHECK(most(false) < 19);
 }
 
-TEST_CASE("words of a message come one by one, in any order", "[emulator]") {
+TEST_CASE("words of a message arrive one by one in any order", "[emulator]") {
   int first_alone = 0, second_alone = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const scheduled as({.seed = seed, .turns_per_word = 40, .turns_per_poll = 4});
@@ -119,7 +118,8 @@ TEST_CASE("words of a message come one by one, in any order", "[emulator]") {
   CHECK(second_alone > 0);
 }
 
-TEST_CASE("a fence lets the words of a block arrive that barriers have ordered", "[emulator]") {
+TEST_CASE("a fence delivers the words of the block that barriers have ordered before it",
+          "[emulator]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const scheduled as({.seed = seed, .turns_per_word = 40, .turns_per_poll = 4});
     std::uint64_t tickets = 0;
@@ -141,7 +141,8 @@ TEST_CASE("a fence lets the words of a block arrive that barriers have ordered",
   }
 }
 
-TEST_CASE("blocks that drew later go first, once all have drawn", "[emulator]") {
+TEST_CASE("favour::newest runs blocks with later tickets first, once all have drawn",
+          "[emulator]") {
   for (const favour first : {favour::newest, favour::oldest}) {
     const scheduled as({.seed = 5, .resident_blocks = 9, .first = first});
     std::uint64_t tickets = 0;
@@ -157,7 +158,7 @@ TEST_CASE("blocks that drew later go first, once all have drawn", "[emulator]") 
   }
 }
 
-TEST_CASE("threads that paused look again while others run, if they are to", "[emulator]") {
+TEST_CASE("paused threads poll while others run if turns_per_poll is set", "[emulator]") {
   for (const int turns : {0, 4}) {
     const scheduled as({.seed = 5, .resident_blocks = 2, .turns_per_poll = turns});
     std::uint64_t tickets = 0;
@@ -173,7 +174,7 @@ TEST_CASE("threads that paused look again while others run, if they are to", "[e
     });
     CHECK((looks > 1) == (turns > 0));
   }
-  CHECK_THROWS_AS(scheduled({.turns_per_poll = 1}), fault);  // and nobody else would run
+  CHECK_THROWS_AS(scheduled({.turns_per_poll = 1}), fault);  // no other thread would run
 }
 
 }  // namespace

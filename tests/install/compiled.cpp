@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The consumer of an installed scanrec::compiled: a scan and its derivatives, of two types.
+// A consumer of an installed scanrec::compiled: a scan and its derivatives for two element types.
 #include <complex>
 #include <cstdio>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace {
 
-// Halves and ones: state[t] = 2 - 2^-t, and the gradient of their sum by input[t] is 2 - 2^(t -
-// 15); both are exact.
+// Gates are 1/2 and inputs 1. So state[t] = 2 - 2^-t, and the gradient of their sum with respect to
+// input[t] is 2 - 2^(t - 15). Both are exact.
 template <class T>
 bool right() {
   const scanrec::extents shape{.time = 16};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The consumer of an installed scanrec: one scan, whose last state must be right.
+// A consumer of an installed scanrec that checks the last state of one scan.
 #include <cstdio>
 #include <vector>
 
@@ -12,7 +12,7 @@
 #endif
 
 int main() {
-  // Halves and ones: state[t] = 2 - 2^-t, exact in float.
+  // Gates are 1/2 and inputs 1, so state[t] = 2 - 2^-t, which is exact in float.
   const scanrec::extents shape{.time = 16};
   std::vector<float> gate(16, 0.5f), input(16, 1.0f), state(16);
   using view = scanrec::sequence_view<float>;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs scanrec to a clean prefix, moves that, and builds a consumer by CMake and by pkg-config; and one
-# that fetches the sources.
+# Installs scanrec to a clean prefix and moves it. Then builds consumers with CMake and pkg-config, and one
+# with FetchContent.
 # Use: run.sh CMAKE BUILD_DIRECTORY COMPILER GENERATOR
 set -euo pipefail
 
@@ -12,7 +12,7 @@ prefix=$work/moved
 
 rm -rf "$work"
 mkdir -p "$work"
-# The package is relocatable: it is used from where it was not installed to.
+# The package must be relocatable, so it is used from another folder than its prefix.
 "$cmake" --install "$build" --prefix "$work/installed" >"$work/install.log"
 mv "$work/installed" "$prefix"
 
@@ -23,10 +23,10 @@ grep "^scanrec_DIR:PATH=$prefix/" "$work/consumer/CMakeCache.txt"
 "$cmake" --build "$work/consumer"
 "$work/consumer/consumer"
 "$work/consumer/compiled_consumer"
-# Its unit has none of the checks and kernels that the library has.
+# The consumer's object must not contain the library's checks and kernels.
 object=$(find "$work/consumer" -path '*compiled_consumer*' -name 'compiled.cpp.o')
 if nm -C "$object" | grep -E ' [TtWV] .*(run_packs|check_array)'; then
-  echo "a unit with scanrec::compiled has code of its own"
+  echo "the consumer of scanrec::compiled has compiled kernels itself"
   exit 1
 fi
 
@@ -37,7 +37,7 @@ echo "FetchContent"
 "$work/fetched/consumer"
 
 if ! command -v pkg-config >/dev/null; then
-  echo "pkg-config is not here, its part is left out"
+  echo "skipped the pkg-config part: pkg-config not found"
   exit 0
 fi
 echo "pkg-config"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Mamba layers: their values by the formulas, gradients against central differences, streams of
-// chunks and of single steps, resets; the language model of the examples made of them.
+// Tests of Mamba layers and of the example language model made of them: values, gradients, streams
+// of chunks and of single steps, resets, aliasing, invalid arguments and model files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -27,8 +27,8 @@ using namespace scanrec;
 using tested::refused;
 using layer_type = mamba_layer<double>;
 
-/// A layer of odd sizes, inputs of two sequences, a stream that has begun, marks if wanted, and a
-/// weighted sum of the outputs.
+/// A layer of odd sizes, inputs of two sequences, a stream that has begun, optional resets, and a
+/// loss: a weighted sum of the outputs.
 struct example {
   static constexpr std::int64_t batch = 2;
   layer_type layer;
@@ -46,7 +46,7 @@ struct example {
     const std::int64_t D = sizes.inner();
     x = random_matrix(steps * batch, sizes.channels, 1);
     weight = random_matrix(steps * batch, sizes.channels, 2);
-    // Steps of some size, so that all of it is felt.
+    // Step sizes large enough for every parameter to matter.
     layer.weights.delta_bias = random_matrix(1, D, 3).row(0);
     layer.weights.d = random_matrix(1, D, 4).row(0);
     start = {random_matrix(batch, D * sizes.states, 5), random_matrix((window - 1) * batch, D, 6)};
@@ -67,7 +67,7 @@ struct example {
 
 // ---- values ------------------------------------------------------------------------------------
 
-/// The outputs by the formulas, a number at a time.
+/// Computes the outputs from the formulas, one number at a time.
 matrix outputs_of(const example& e) {
   const mamba_sizes& s = e.layer.sizes();
   const auto& p = e.layer.weights;
@@ -78,7 +78,7 @@ matrix outputs_of(const example& e) {
   const auto silu = [](double v) { return v / (1 + std::exp(-v)); };
   for (std::int64_t b = 0; b < B; ++b) {
     matrix state = e.start.state.row(b);
-    std::int64_t begin = -w;  // of the sequence
+    std::int64_t begin = -w;  // start of the sequence
     for (std::int64_t t = 0; t < T; ++t) {
       if (!e.resets.absent() && e.resets.at(b, t, 0)) begin = t, state.setZero();
       matrix v(1, D), out(1, D);
@@ -106,7 +106,7 @@ matrix outputs_of(const example& e) {
   return y;
 }
 
-TEST_CASE("a Mamba layer computes its formulas", "[selective]") {
+TEST_CASE("outputs of a Mamba layer equal its formulas", "[selective]") {
   for (const bool mask_steps : {false, true})
     for (const std::int64_t window : {1, 4})
       for (const std::int64_t steps : {1, 2, 40}) {
@@ -115,14 +115,14 @@ TEST_CASE("a Mamba layer computes its formulas", "[selective]") {
         INFO(steps << " steps, window " << window << (mask_steps ? ", resets" : ""));
         CHECK((e.y - outputs_of(e)).cwiseAbs().maxCoeff() <= 1e-13);
       }
-  // Whole packs of channels, and some left.
+  // Whole packs of channels and a tail.
   example wide(9, 4, true, {.channels = 19, .expand = 2, .states = 3});
   wide.value();
   CHECK(wide.layer.sizes().delta_rank() == 2);
   CHECK((wide.y - outputs_of(wide)).cwiseAbs().maxCoeff() <= 1e-12);
 }
 
-TEST_CASE("weights of a Mamba layer begin as in the paper", "[selective]") {
+TEST_CASE("initial weights of a Mamba layer follow the paper", "[selective]") {
   mamba_layer<float> layer({.channels = 32, .states = 5});
   std::mt19937 engine(1);
   layer.randomise(engine);
@@ -153,13 +153,13 @@ void check_gradients(example e) {
   }
 }
 
-TEST_CASE("gradients of Mamba layers are central differences", "[selective]") {
+TEST_CASE("gradients of Mamba layers equal central differences", "[selective]") {
   check_gradients(example(9));
   check_gradients(example(9, 4, true));
   check_gradients(example(2));  // shorter than its window
   check_gradients(example(3, 1));
   check_gradients(example(130));  // with a checkpoint
-  // Gradients are added to.
+  // Gradients accumulate.
   example e(5);
   e.value();
   auto once = e.layer.zeros(), twice = e.layer.zeros();
@@ -178,7 +178,7 @@ TEST_CASE("gradients of Mamba layers are central differences", "[selective]") {
 
 // ---- streams -----------------------------------------------------------------------------------
 
-TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
+TEST_CASE("a Mamba layer continues from the previous chunk", "[selective]") {
   for (const bool mask_steps : {false, true}) {
     example e(300, 4, mask_steps);
     e.value();
@@ -200,7 +200,7 @@ TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
       CHECK((carried.past - e.carried.past).cwiseAbs().maxCoeff() <= 1e-13);
     }
   }
-  // Empty streams begin with zeros.
+  // An empty stream starts from zeros.
   example e(6);
   e.start = {};
   e.value();
@@ -210,7 +210,7 @@ TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
   CHECK((y.array() == e.y.array()).all());
 }
 
-TEST_CASE("behind a reset a Mamba layer has seen nothing", "[selective]") {
+TEST_CASE("a reset of a Mamba layer equals a new stream", "[selective]") {
   example e(20, 4, true);
   std::fill_n(e.reset_mask.get(), 40, false);
   e.reset_mask[10] = e.reset_mask[20 + 10] = true;
@@ -224,7 +224,8 @@ TEST_CASE("behind a reset a Mamba layer has seen nothing", "[selective]") {
 
 // ---- arguments ---------------------------------------------------------------------------------
 
-TEST_CASE("outputs of a Mamba layer may take the place of its inputs", "[selective]") {
+TEST_CASE("outputs of a Mamba layer may overwrite its inputs, and so may gradients",
+          "[selective]") {
   layer_type layer({.channels = 3, .states = 2, .window = 3});
   std::mt19937 engine(1);
   layer.randomise(engine);
@@ -242,7 +243,7 @@ TEST_CASE("outputs of a Mamba layer may take the place of its inputs", "[selecti
       CHECK(agree(together.state, apart.state));
       auto g = layer.zeros(), again = layer.zeros();
       h = x;
-      auto of_weight = memory_together;  // used up by the call
+      auto of_weight = memory_together;  // the call overwrites it
       layer.backward(x, 2, memory, weight, g, &x_grad);
       layer.backward(h, 2, memory_together, weight, again, &h);
       CHECK(agree(h, x_grad));
@@ -253,7 +254,7 @@ TEST_CASE("outputs of a Mamba layer may take the place of its inputs", "[selecti
   }
 }
 
-TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selective]") {
+TEST_CASE("a Mamba layer rejects every other aliasing", "[selective]") {
   layer_type layer({.channels = 3, .states = 2});
   mamba_stream<double> s;
   mamba_memory<double> memory;
@@ -279,10 +280,11 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
   CHECK(refused([&] { layer.backward(x, 2, memory, y, others, nullptr); }) == "gradients");
 }
 
-TEST_CASE("a Mamba layer of no steps keeps its stream and adds no gradients", "[selective]") {
+TEST_CASE("a call of a Mamba layer with 0 steps changes neither stream nor gradients",
+          "[selective]") {
   for (const std::int64_t window : {1, 4})
     for (const bool begun : {false, true})
-      for (const int reset_steps : {-1, 0}) {  // no resets, or those of no steps
+      for (const int reset_steps : {-1, 0}) {  // no reset mask, or a mask of 0 steps
         example e(0, window);
         mamba_stream<double> carried,
             before{matrix::Zero(2, 12), matrix::Zero((window - 1) * 2, 6)};
@@ -307,7 +309,7 @@ TEST_CASE("a Mamba layer of no steps keeps its stream and adds no gradients", "[
       }
 }
 
-TEST_CASE("bad arguments of Mamba layers", "[selective]") {
+TEST_CASE("Mamba layers reject invalid arguments", "[selective]") {
   CHECK_THROWS_AS(layer_type({.channels = 0}), argument_error);
   CHECK_THROWS_AS(layer_type({.channels = 3, .window = 0}), argument_error);
   CHECK_THROWS_AS(layer_type({.channels = 3, .rank = -1}), argument_error);
@@ -342,13 +344,13 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
 
 // ---- the language model ------------------------------------------------------------------------
 
-TEST_CASE("gradients of a model of Mamba blocks are central differences", "[selective]") {
+TEST_CASE("gradients of a model of Mamba blocks equal central differences", "[selective]") {
   text_model<double, mamba_block<double>> model(
       {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 3}, keep::states);
   check_text_gradients(model, 7);
 }
 
-TEST_CASE("a file has models of one kind of layers", "[selective]") {
+TEST_CASE("a model file with layers of another kind is rejected", "[selective]") {
   namespace fs = std::filesystem;
   const fs::path path = fs::temp_directory_path() / "scanrec_mamba_model_test.bin";
   using mamba_model = text_model<float, mamba_block<float>>;

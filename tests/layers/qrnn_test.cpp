@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN layers, and the language model of the examples that is made of them: gradients against
-// central differences, streams of chunks and of single steps, memory, files.
+// Tests of QRNN layers and of the example language model made of them: gradients, streams of chunks
+// and of single steps, aliasing, memory policies, invalid arguments and model files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -85,7 +85,7 @@ void check_gradients(std::int64_t steps, std::int64_t window, keep what) {
   for (Eigen::Index i = 0; i < s.u.size(); ++i) check("u", u_grad.data()[i], s.u.data()[i]);
 }
 
-TEST_CASE("gradients of QRNN layers are central differences", "[sequential][gated]") {
+TEST_CASE("gradients of QRNN layers equal central differences", "[sequential][gated]") {
   for (const std::int64_t window : {1, 2, 3}) {
     check_gradients<fo_pooling<>>(5, window, keep::states);
     check_gradients<min_gru<>>(4, window, keep::checkpoints);
@@ -93,7 +93,7 @@ TEST_CASE("gradients of QRNN layers are central differences", "[sequential][gate
   check_gradients<fo_pooling<>>(1, 3, keep::states);  // shorter than its window
 }
 
-TEST_CASE("a layer goes on where the chunk before ended", "[sequential][gated]") {
+TEST_CASE("a QRNN layer continues from the previous chunk", "[sequential][gated]") {
   stack<fo_pooling<>> s(300, 2, 3, keep::nothing);
   s.value();
   for (const std::int64_t chunk : {1, 2, 7, 130}) {
@@ -112,7 +112,7 @@ TEST_CASE("a layer goes on where the chunk before ended", "[sequential][gated]")
       CHECK((y - s.y.middleRows(first * 2, steps * 2)).cwiseAbs().maxCoeff() <= 1e-13);
     }
   }
-  // Empty streams begin with zeros.
+  // An empty stream starts from zeros.
   qrnn_stream<double> fresh;
   matrix y, z;
   s.layers[0].forward(s.u, 2, fresh, s.kept[0], y);
@@ -121,7 +121,7 @@ TEST_CASE("a layer goes on where the chunk before ended", "[sequential][gated]")
   CHECK((y.array() == z.array()).all());
 }
 
-TEST_CASE("both memory policies of a layer give the same gradients", "[sequential][gated]") {
+TEST_CASE("both memory policies of a QRNN layer give the same gradients", "[sequential][gated]") {
   matrix grads[2];
   for (const keep what : {keep::states, keep::checkpoints}) {
     stack<fo_pooling<>> s(400, 3, 2, what);
@@ -134,9 +134,9 @@ TEST_CASE("both memory policies of a layer give the same gradients", "[sequentia
   CHECK((grads[0] - grads[1]).cwiseAbs().maxCoeff() <= 1e-13);
 }
 
-// ---- arrays in one place -----------------------------------------------------------------------
+// ---- aliasing ----------------------------------------------------------------------------------
 
-TEST_CASE("outputs of a QRNN layer may take the place of its inputs", "[sequential][gated]") {
+TEST_CASE("outputs of a QRNN layer may overwrite its inputs", "[sequential][gated]") {
   for (const std::int64_t channels : {3, 2, 5})
     for (const std::int64_t window : {1, 2, 4})
       for (const std::int64_t steps : {1, 2, 6}) {
@@ -158,7 +158,7 @@ TEST_CASE("outputs of a QRNN layer may take the place of its inputs", "[sequenti
       }
 }
 
-TEST_CASE("gradients of inputs may take the place of inputs or of output gradients",
+TEST_CASE("input gradients of a QRNN layer may overwrite inputs or output gradients",
           "[sequential][gated]") {
   qrnn_layer<double> layer({.inputs = 3, .channels = 3, .window = 3});
   std::mt19937 engine(1);
@@ -182,7 +182,7 @@ TEST_CASE("gradients of inputs may take the place of inputs or of output gradien
   CHECK(agree(run(u2, grad2, grad2), apart));
 }
 
-TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequential][gated]") {
+TEST_CASE("a QRNN layer rejects every other aliasing", "[sequential][gated]") {
   const qrnn_layer<double> layer({.inputs = 2, .channels = 2, .window = 2});
   qrnn_stream<double> s;
   qrnn_memory<double> memory;
@@ -206,7 +206,7 @@ TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequentia
   refuses("y", [&] { changing.forward(u, 2, s, memory, changing.weights.taps[1]); });
   refuses("u_grad", [&] { changing.backward(u, 2, memory, y, g, &changing.weights.taps[0]); });
   refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &g.taps[1]); });
-  // A part of the gradients that has the sizes of a step's inputs and outputs.
+  // A block of the gradients with the size of the inputs and outputs of a step.
   const auto part = g.taps[0].leftCols(2);
   layer.forward(u.topRows(2), 2, s, memory, y);
   refuses("u", [&] { layer.backward(part, 2, memory, y, g, nullptr); });
@@ -215,7 +215,7 @@ TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequentia
   refuses("gradients", [&] { layer.backward(u.topRows(2), 2, memory, y, empty, nullptr); });
 }
 
-TEST_CASE("a QRNN layer of no steps keeps its stream and adds no gradients",
+TEST_CASE("a call of a QRNN layer with 0 steps changes neither stream nor gradients",
           "[sequential][gated]") {
   for (const std::int64_t window : {1, 3})
     for (const keep what : {keep::nothing, keep::states, keep::checkpoints})
@@ -247,7 +247,7 @@ TEST_CASE("a QRNN layer of no steps keeps its stream and adds no gradients",
 
 // ---- arguments ---------------------------------------------------------------------------------
 
-TEST_CASE("bad arguments of layers", "[sequential][gated]") {
+TEST_CASE("QRNN layers reject invalid arguments", "[sequential][gated]") {
   using layer_type = qrnn_layer<double>;
   CHECK_THROWS_AS(layer_type(qrnn_sizes{.inputs = 3, .channels = 0}), argument_error);
   const layer_type layer(qrnn_sizes{.inputs = 3, .channels = 2});
@@ -289,12 +289,12 @@ void check_model(std::int64_t steps) {
   check_text_gradients(model, steps);
 }
 
-TEST_CASE("gradients of a language model are central differences", "[tiled][gated]") {
+TEST_CASE("gradients of a language model equal central differences", "[tiled][gated]") {
   check_model<keep::states>(7);
   check_model<keep::checkpoints>(5);
 }
 
-TEST_CASE("a model file is whole or refused", "[tiled][gated]") {
+TEST_CASE("missing and damaged model files are rejected", "[tiled][gated]") {
   namespace fs = std::filesystem;
   const fs::path path = fs::temp_directory_path() / "scanrec_text_model_test.bin";
   text_model<float> model(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 layers, and the classifier of the examples that is made of them: gradients against central
-// differences, streams of single steps.
+// Tests of S5 layers and of the example classifier made of them: gradients, streams of single
+// steps, aliasing and empty calls.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -25,7 +25,7 @@ namespace {
 using namespace scanrec;
 using tested::refused;
 
-TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]") {
+TEST_CASE("gradients of S5 layers equal central differences", "[sequential][tiled]") {
   std::mt19937 engine(4);
   for (const bool both_ways : {false, true}) {
     s5_layer<double> layer(make_s5<double>({.channels = 3,
@@ -58,7 +58,8 @@ TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]
   }
 }
 
-TEST_CASE("a stream through an S5 layer gives the outputs of the whole", "[sequential][tiled]") {
+TEST_CASE("a stream of steps through an S5 layer gives the outputs of the whole sequence",
+          "[sequential][tiled]") {
   std::mt19937 engine(4);
   s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
   layer.randomise(engine);
@@ -78,7 +79,8 @@ TEST_CASE("a stream through an S5 layer gives the outputs of the whole", "[seque
   CHECK_THROWS_AS(layer.backward(1, memory, u, g, y), argument_error);
 }
 
-TEST_CASE("outputs of an S5 layer may take the place of its inputs", "[sequential][tiled]") {
+TEST_CASE("outputs of an S5 layer may overwrite its inputs, and so may gradients",
+          "[sequential][tiled]") {
   std::mt19937 engine(4);
   s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
   layer.randomise(engine);
@@ -102,7 +104,7 @@ TEST_CASE("outputs of an S5 layer may take the place of its inputs", "[sequentia
   }
 }
 
-TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential][tiled]") {
+TEST_CASE("an S5 layer rejects every other aliasing", "[sequential][tiled]") {
   std::mt19937 engine(4);
   s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
   s5_layer<double>::stream carried;
@@ -119,17 +121,18 @@ TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential
   CHECK(refused([&] { layer.forward(u, 2, memory, layer.weights.gate); }) == "y");
   CHECK(refused([&] { layer.backward(2, memory, y, g, layer.weights.gate); }) == "u_grad");
   CHECK(refused([&] { layer.backward(2, memory, y, g, g.gate); }) == "u_grad");
-  // Three rows of three channels, as the gate has.
+  // Three rows of three channels, the shape of the gate.
   layer.forward(random_matrix(3, 3, 1), 1, memory, y);
   CHECK(refused([&] { layer.backward(1, memory, g.gate, g, u); }) == "y_grad");
   decltype(g) empty;
   CHECK(refused([&] { layer.backward(1, memory, y, empty, u); }) == "gradients");
 }
 
-TEST_CASE("an S5 layer of no steps keeps its states and adds no gradients", "[sequential][tiled]") {
+TEST_CASE("a call of an S5 layer with 0 steps changes neither states nor gradients",
+          "[sequential][tiled]") {
   std::mt19937 engine(4);
   for (const bool both_ways : {false, true})
-    for (const int stream : {0, 1, 2}) {  // none, one that begins, one that has begun
+    for (const int stream : {0, 1, 2}) {  // none, a new stream, a stream that has begun
       if (both_ways && stream > 0) continue;
       s5_layer<double> layer(
           make_s5<double>({.channels = 3, .states = 4, .bidirectional = both_ways}, engine));
@@ -154,10 +157,9 @@ TEST_CASE("an S5 layer of no steps keeps its states and adds no gradients", "[se
     }
 }
 
-// ---- the classifier
-// ------------------------------------------------------------------------------
+// ---- the classifier ----------------------------------------------------------------------------
 
-TEST_CASE("gradients of a classifier are central differences", "[tiled]") {
+TEST_CASE("gradients of a classifier equal central differences", "[tiled]") {
   std::mt19937 random(1);
   for (const bool both_ways : {false, true}) {
     digits_model<double> model({.channels = 3,

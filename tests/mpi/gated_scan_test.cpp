@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated scans with time split over the processes of MPI: every rank checks its part against the
-// whole, which it knows.
+// Tests of gated scans with time split over MPI processes. Every rank has the whole problem and
+// checks its part against it.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ using tested::both;
 using tested::on;
 using tested::process;
 
-/// What gated scans give, of all of time or of a part.
+/// The results of gated scans, for all of time or for a part.
 template <class T>
 struct gated_results {
   std::vector<T> output, states, grads;
@@ -47,7 +47,8 @@ void check_gated_parts(const Cell& cell, mpi::exchange how) {
     std::vector<std::uint8_t> zoned(w.input.size());
     for (std::size_t i = 0; i < zoned.size(); ++i) zoned[i] = i % 5 == 0;
     const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(zoned.data()), shape);
-    // Calls f(arrays of steps [first, last), the same of results, gradients).
+    // Calls f(input arrays, output, stored states, gradients, cotangent, zoneout, extents), all for
+    // steps [first, last).
     const auto run = [&](std::int64_t first, std::int64_t last, gated_results<T>& r, auto f) {
       extents own = shape;
       own.time = last - first;

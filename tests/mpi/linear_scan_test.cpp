@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan with time split over the processes of MPI: every rank checks its part against the
-// whole, which it knows.
+// Tests of linear_scan with time split over MPI processes. Every rank has the whole problem and
+// checks its part against it.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -20,7 +20,7 @@ using tested::both;
 using tested::on;
 using tested::process;
 
-/// A part's results.
+/// The results of one part.
 template <class T>
 struct results {
   using V = compute_t<T>;
@@ -45,7 +45,7 @@ struct results {
                       .final_state = states(last),
                       .resets = w.with_resets(begin, end),
                       .exchange = how});
-    // Tangents: the gradients of the adjoint will do.
+    // The cotangents of the adjoint serve as tangents.
     mpi::linear_scan_jvp(MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
                          w.inputs().steps(begin, end), view(dx),
                          {.order = w.order,
@@ -71,7 +71,7 @@ struct results {
   }
 };
 
-/// Of numbers without rounding everything has the bits of the whole.
+/// Checks that results have the bits of the whole; for numbers that do not round.
 template <class T>
 void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t begin,
                 std::int64_t end) {
@@ -124,7 +124,7 @@ void check_parts(mpi::exchange how) {
     shape.time = end - begin;
     w.check_states({got.x.data(), shape}, begin, end, where + ": states");
     w.check_input_grads({got.du.data(), shape}, begin, end, where + ": gradients");
-    CHECK((got == results<T>(w, begin, end, how)));  // once more: the same bits
+    CHECK((got == results<T>(w, begin, end, how)));  // a second run has the same bits
     if constexpr (reference::exact<V>) check_bits(w, got, begin, end);
   });
 }
@@ -139,7 +139,7 @@ TEST_CASE("a sequence over processes has the states and gradients of the whole")
   }
 }
 
-TEST_CASE("a part whose gates forget early runs once, with the states of the whole") {
+TEST_CASE("a part with decaying gates runs once and has the states of the whole") {
   const process here;
   for (const direction order : {direction::forward, direction::reverse}) {
     const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
@@ -153,7 +153,7 @@ TEST_CASE("a part whose gates forget early runs once, with the states of the who
     w.check_states({got.x.data(), own}, begin, end, where);
     CHECK((got == results<float>(w, begin, end)));
     if (order == direction::reverse) continue;
-    // In place the inputs are overwritten: the part is processed as before.
+    // The same with states that overwrite the inputs.
     std::vector<float> x(got.x.size());
     const sequence_view<float> in_place(x.data(), own);
     reference::for_each_sequence(own, [&](auto g, auto b, auto c) {
@@ -166,7 +166,7 @@ TEST_CASE("a part whose gates forget early runs once, with the states of the who
         {.order = order, .initial_state = w.first_states(), .resets = w.with_resets(begin, end)});
     w.check_states({x.data(), own}, begin, end, where + ", in place");
   }
-  // Even gates: soon nothing is left modulo 2^32.
+  // Even gates: products soon vanish modulo 2^32.
   for (const direction order : {direction::forward, direction::reverse})
     for (const bool resets : {false, true}) {
       const extents shape{.batch = 1, .time = 20000 * here.size, .channel = 8};
@@ -177,8 +177,9 @@ TEST_CASE("a part whose gates forget early runs once, with the states of the who
     }
 }
 
-TEST_CASE("states that are not finite pass from part to part as in the loop") {
-  // 2^256 and back, which the wide type would hold; channel 1 comes back by a zero, 2 never.
+TEST_CASE("states that are not finite cross parts as in the loop") {
+  // States reach 2^256, which the wide type can hold. Channel 0 returns, a zero gate resets channel
+  // 1, and channel 2 never returns.
   const process here;
   const extents shape{.batch = 1, .time = 600, .channel = 3};
   std::vector<float> gate(1800), input(1800, 0.0f), want(1800), got(1800);
@@ -204,7 +205,7 @@ TEST_CASE("states that are not finite pass from part to part as in the loop") {
   }
 }
 
-TEST_CASE("where one process cannot take part, none waits and none writes") {
+TEST_CASE("if one process fails, all processes throw and none writes") {
   const process here;
   const int bad = here.size / 2;
   const extents shape{.batch = 1, .time = 4, .channel = 3};
@@ -235,7 +236,7 @@ TEST_CASE("where one process cannot take part, none waits and none writes") {
             .initial_grad = state_view<float>(first.data(), shape,
                                               here.rank == bad ? strides{} : strides{3, 0, 1})});
   });
-  // Shapes that do not belong together.
+  // Shapes or exchanges that differ between processes.
   if (here.size > 1) {
     const std::int64_t channels = here.rank == bad ? 2 : 3;
     CHECK_THROWS_AS(mpi::linear_scan(MPI_COMM_WORLD, on, a.channels(0, channels),
@@ -249,8 +250,8 @@ TEST_CASE("where one process cannot take part, none waits and none writes") {
   }
 }
 
-TEST_CASE("maps that are composed before they meet a state need not be finite") {
-  // Parts 1 and 2 blow up by 2^600 each, which no double holds together, from a state of 0.
+TEST_CASE("composed maps may overflow if they multiply a zero state") {
+  // Parts 1 and 2 each multiply a zero state by 2^600. A double cannot hold the product.
   const process here;
   const extents shape{.batch = 1, .time = 600};
   const std::vector<double> gate(600, here.rank == 1 || here.rank == 2 ? 2.0 : 0.5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Main function of the tests of MPI.
+// The main function of the MPI tests.
 #define CATCH_CONFIG_RUNNER
 #include <scanrec/mpi.hpp>
 

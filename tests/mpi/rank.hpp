@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rank of a process, and what all its calls have in common.
+// The rank of a process, and the options that all its calls share.
 #pragma once
 
 #include <array>

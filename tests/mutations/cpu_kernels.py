@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks of the kernels for CPUs, of the checks of arguments, and of layers."""
+"""Mutations of the CPU kernels, the argument checks and the layers."""
 
 from mutation import mutation
 
@@ -46,7 +46,7 @@ MUTATIONS = (
         "kernels_by_channel",
         "if (inside && known == assume::plain)",
         "if (known == assume::plain)",
-        "reads a neighbour outside of the sequence",
+        "reads a neighbour outside the sequence",
     ),
     cpu(
         "kernels_by_channel",
@@ -59,7 +59,7 @@ MUTATIONS = (
         "kernels_by_channel",
         "own[i].recent = own[0].recent;",
         "(void)i;",
-        "channels that share factors have the map of the first pack alone",
+        "channels that share factors all get the map of the first pack",
     ),
     cpu(
         "kernels_by_channel",
@@ -72,14 +72,14 @@ MUTATIONS = (
         "kernels_by_channel",
         "if (before > 0 && before % factor_steps == 0)",
         "if (few.begin > b.begin)",
-        "factors are multiplied in other groups where a tile is recomputed in parts",
+        "factors are multiplied in other groups if a tile is recomputed in parts",
         test="many_threads_test",
     ),
     cpu(
         "channel_packs",
         "const std::int64_t i = way.descending ? left - together.value",
         "const std::int64_t i = way.descending ? left - 1",
-        "runs the wrong packs together",
+        "processes the wrong packs together",
     ),
     cpu(
         "kernels_by_channel",
@@ -93,7 +93,7 @@ MUTATIONS = (
         "kernels_by_channel",
         "if (!way.descending) run_rest(given, where, row, slots, composed, way);",
         "",
-        "the channels past the last whole pack are left out",
+        "the channels after the last whole pack are left out",
     ),
     # Lanes along time.
     cpu(
@@ -107,21 +107,21 @@ MUTATIONS = (
         "kernels_by_time",
         "at.time += lanes, at.index += next)",
         "at.time += lanes, at.index += lanes)",
-        "runs arrays that descend in memory upwards",
+        "processes descending arrays in ascending order",
     ),
     cpu(
         "kernels_by_time",
         "          maps = filled_up(r, maps);\n          maps.all",
         "          maps.all",
-        "steps between packs are composed before the packs that wait",
+        "steps between packs are composed before the pending packs",
         test="many_threads_test",
     ),
-    cpu("kernels_by_time", "state = states.last;", "", "the carry is not handed from pack to pack"),
+    cpu("kernels_by_time", "state = states.last;", "", "the carry is not passed from pack to pack"),
     cpu(
         "kernels_by_time",
         "          packs = 0;\n        }",
         "        }",
-        "factors of packs after the four are multiplied in",
+        "factors of packs after the fourth are multiplied in",
     ),
     cpu(
         "kernels_by_time",
@@ -129,7 +129,7 @@ MUTATIONS = (
         "",
         "the steps after the last whole pack are left out",
     ),
-    # One sequence to a lane.
+    # One sequence per lane.
     cpu(
         "kernels_by_element",
         "first ? recent : algebra.compose(all, recent)",
@@ -163,13 +163,13 @@ MUTATIONS = (
         "tile_schedule",
         "{sums_of_worker(j, output), -offset_of(j.box.begin, sum.strides),",
         "{sums_of_worker(j, output), 0,",
-        "sums of a item lie beyond its accumulators",
+        "sums of a work item lie beyond its accumulators",
     ),
     cpu(
         "tile_schedule",
         "if (inner == within_item) clear",
         "if (inner && within_item) clear",
-        "adds to sums of another item",
+        "adds to sums of another work item",
     ),
     cpu(
         "tile_schedule",
@@ -181,13 +181,13 @@ MUTATIONS = (
         "tile_schedule",
         "ceil_div(size.channel, kernels_.lanes)",
         "size.channel / kernels_.lanes",
-        "the last channels carry nothing from tile to tile",
+        "the last channels have no carry between tiles",
     ),
     cpu(
         "tile_schedule",
         "kernels_.advance_from_state(in_use, reductions, slots, carries);",
         "",
-        "a carry that is not finite is not handed on",
+        "a carry that is not finite is not passed on",
         test="overflow_test",
     ),
     cpu(
@@ -208,13 +208,13 @@ MUTATIONS = (
         "kernel_table",
         "    kernel::flush(r, where, slots);\n  }\n\n  static void store_carries",
         "  }\n\n  static void store_carries",
-        "running sums are never handed on",
+        "running sums are never flushed",
     ),
     cpu(
         "kernel_table",
         "row.group != 0 || row.batch != 0",
         "row.group != 0 && row.batch != 0",
-        "all sequences of the first group are the first",
+        "all sequences of the first group are treated as the first sequence",
     ),
     cpu(
         "kernel_table",
@@ -227,14 +227,14 @@ MUTATIONS = (
         "kernel_table",
         "finite = finite && kernel",
         "finite = kernel",
-        "only the last channels of a item are asked for overflow",
+        "only the last channels of a work item are checked for overflow",
         test="overflow_test",
     ),
     cpu(
         "kernel_table",
         "part.begin - flushed >= kernel::flush_steps",
         "part.begin - flushed > kernel::flush_steps",
-        "sums go to the wide type after twice as many terms",
+        "sums are flushed to the wide type after twice as many terms",
         test="sums_test",
     ),
     # Plans and scratch.
@@ -242,14 +242,14 @@ MUTATIONS = (
         "choose_tiles",
         "if (over_batch && !over_group) d.group_can_span = false;",
         "",
-        "a item has groups whose sums must not meet",
+        "a work item contains groups whose sums must stay separate",
         test="tile_plan_test",
     ),
     cpu(
         "choose_tiles",
         "p.recomputed_bytes > 0 ? memory::checkpoint_interval\n",
         "false ? memory::checkpoint_interval\n",
-        "tiles end within a interval of steps that are recomputed",
+        "tiles end within a checkpoint interval that is recomputed",
         test="tile_plan_test",
     ),
     cpu(
@@ -270,14 +270,14 @@ MUTATIONS = (
         "tile_plan",
         "s.recomputed += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);",
         "",
-        "the sums of all outputs lie in one position",
+        "the sums of all outputs overlap",
         test="tile_plan_test",
     ),
     cpu(
         "tile_plan",
         "std::min(box.begin.batch + plan.batch_span, plan.shape.batch)",
         "box.begin.batch + plan.batch_span",
-        "the last item has sequences that do not exist",
+        "the last work item has sequences that do not exist",
         test="tile_plan_test",
     ),
     cpu(
@@ -313,21 +313,21 @@ MUTATIONS = (
         "stage",
         "room) + before * row;",
         "room);",
-        "the first element is the neighbour before it",
+        "the first element is overwritten by the neighbour before it",
         test="stage_test",
     ),
     cpu(
         "stage",
         "field.action == recurrence::write::add);",
         "false);",
-        "adds to outputs that were not brought along",
+        "adds to outputs that were not staged",
         test="stage_test",
     ),
     cpu(
         "stage",
         "if (!along_time) std::memset(static_cast<void*>(room), 0, size * sizeof(S));",
         "",
-        "lanes without a channel hold anything",
+        "lanes without a channel are not initialised",
         test="stage_test",
     ),
     cpu(
@@ -337,12 +337,12 @@ MUTATIONS = (
         "a reversed block begins at the wrong end",
         test="stage_test",
     ),
-    # The backends for comparison.
+    # The comparison backends.
     cpu(
         "map_columns",
         "(b.begin + shift) * plan.width",
         "b.begin * plan.width",
-        "the map of a step takes the position of that before it",
+        "the map of a step overwrites the map before it",
         test="inclusive_scan_test",
     ),
     cpu(
@@ -356,14 +356,14 @@ MUTATIONS = (
         "hillis_steele",
         "std::int64_t i = (first + apart / 2) * width",
         "std::int64_t i = (first + apart) * width",
-        "what is finished is missing in the other buffer",
+        "finished elements are missing in the other buffer",
         test="inclusive_scan_test",
     ),
     cpu(
         "sequence_columns",
         "channel * rows + row;",
         "row * channels + channel;",
-        "sequences of one channel do not lie side by side",
+        "sequences of one channel are not contiguous",
     ),
     cpu(
         "sequence_columns",
@@ -385,14 +385,14 @@ MUTATIONS = (
         "workers",
         "if (number >= number_.load(std::memory_order_relaxed)) return;",
         "",
-        "the caller gets the last exception, not the first",
+        "the caller gets the last exception instead of the first",
         test="executor_test",
     ),
     cpu(
         "workers",
         "std::min<std::int64_t>(block, tasks_ % workers_)",
         "std::min<std::int64_t>(block - 1, tasks_ % workers_)",
-        "two workers have a task in common",
+        "two workers run the same task",
         test="task_queue_test",
     ),
     # Recurrences.
@@ -406,7 +406,7 @@ MUTATIONS = (
         "vjp",
         "at.time + steps_of<Lane, Axis> == steps;",
         "at.time == 0;",
-        "the first step meets the initial state",
+        "the wrong step reads the initial state",
         test="vjp_options_test",
     ),
     recurrence(
@@ -441,7 +441,7 @@ MUTATIONS = (
         "(Assume == assume::nothing || at.time > 0) &&",
         "",
         "a pack reads the state before the first",
-        unseen="memory before the array is readable, and the pack is recomputed with other assumptions",
+        unseen="memory before the array is readable, and the pack is recomputed otherwise",
     ),
     recurrence(
         "field",
@@ -449,7 +449,7 @@ MUTATIONS = (
         "const std::int64_t lane_stride = 1;",
         "single lanes are touched without their channel stride",
         test="matrix_test",
-        cases="nothing is read or written outside of arrays of vectors of any strides",
+        cases="matrix recurrences access no memory outside their arrays for any strides",
     ),
     recurrence(
         "sensitivity",
@@ -493,18 +493,18 @@ MUTATIONS = (
         "the input of a zoned out step is added",
         test="gated_scan_typed_test",
     ),
-    # What all backends share.
+    # Code that all backends share.
     recurrence(
         "sums",
         "if (out.update) sum = sum +",
         "if (false) sum = sum +",
-        "overwrites what sums are to be added to",
+        "overwrites gradients instead of accumulating sums",
     ),
     recurrence(
         "sums",
         "along(strides, a) == 0 ? along(box.begin, a) + 1 : along(box.end, a)",
         "along(box.end, a)",
-        "adds a sum once for every element that it is over",
+        "adds a sum once per element that it sums",
         test="vjp_options_test",
     ),
     recurrence(
@@ -518,7 +518,7 @@ MUTATIONS = (
         "recompute",
         "const block again{T - interval_end, T - 1 - begin,",
         "const block again{T - interval_end, T - 2 - begin,",
-        "recomputes a state too few",
+        "recomputes one state too few",
         test="recompute_test",
     ),
     maps(
@@ -531,7 +531,7 @@ MUTATIONS = (
         "affine_carries",
         "return simd::select(zero_if_finite_state<State>(after), carry_of(last), after);",
         "return carry_of(last);",
-        "an infinity in one channel changes bits of another",
+        "an infinity in one channel changes the bits of another channel",
         test="overflow_test",
     ),
     # Selective scans.
@@ -551,7 +551,7 @@ MUTATIONS = (
         "adjoint",
         "interval_sums_[t] += sum_of",
         "interval_sums_[t] = sum_of",
-        "the gradient of an interval is that of the last channels",
+        "the gradient of an interval has only the last channels",
     ),
     selective(
         "forward",
@@ -575,13 +575,13 @@ MUTATIONS = (
         "bc_totals",
         "totals_ + (2 * group + odd)",
         "totals_ + (group + odd)",
-        "totals of two groups lie in one position",
+        "totals of two groups overlap",
     ),
     selective(
         "tile",
         "at_.batch, begin, n, at_.group)",
         "at_.batch, begin, n, 0)",
-        "all groups have B and C of the first",
+        "all groups use B and C of the first group",
     ),
     # Cells.
     mutation(
@@ -595,7 +595,7 @@ MUTATIONS = (
         "cells/qrnn.hpp",
         "through(d.state, s.z.value, s.i.slope)",
         "through(d.state, s.z.value, s.f.slope)",
-        "the gradient of the input gate has the slope of another",
+        "the gradient of the input gate uses the slope of another gate",
         test="cells_qrnn_test",
     ),
     # Calls.
@@ -606,7 +606,7 @@ MUTATIONS = (
         "check",
         "same_elements(written, other) && !summed(written)",
         "same_elements(written, other)",
-        "a sum takes the position of what it is made of",
+        "a sum may alias its own terms",
     ),
     problem(
         "check",
@@ -639,21 +639,21 @@ MUTATIONS = (
         "linear_scan",
         '{"final_state", "initial_state"}',
         '{"final_state", "input"}',
-        "refuses a final state in the position of the initial one",
+        "rejects a final state that aliases the initial state",
         test="linear_scan_test",
     ),
     recurrence(
         "reset_field",
         "if (!one_more) resets.step_without_reset",
         "resets.step_without_reset",
-        "ignores the mark behind the last step",
+        "ignores the reset after the last step",
         test="linear_scan_test",
     ),
     problem(
         "../view_checks",
         "last < first || last > count",
         "last > count",
-        "a part of a view has fewer than no elements",
+        "a part of a view has a negative extent",
         test="views_test",
     ),
     problem(
@@ -668,7 +668,7 @@ MUTATIONS = (
         "s5_intervals",
         "const std::int64_t later = std::max(t, from);",
         "const std::int64_t later = t;",
-        "a reset resets a reverse scan one step away",
+        "a reset acts one step away in reverse scans",
         test="s5_test",
     ),
     cpu(
@@ -682,35 +682,35 @@ MUTATIONS = (
         "s5_intervals",
         "(direction == 0 ? R(0) : grad)",
         "R(0)",
-        "gradients of intervals are those of one direction",
+        "gradients of intervals have only one direction",
         test="s5_test",
     ),
     cpu(
         "s5_products",
         "= -twice() * s.output(q, p).imag();",
         "= twice() * s.output(q, p).imag();",
-        "outputs are those of the conjugate of C",
+        "outputs use the conjugate of C",
         test="s5_test",
     ),
     cpu(
         "causal_conv1d_tile",
         "p_.resets.at(batch_, t)) seen = 0;",
         "p_.resets.at(batch_, t)) seen = 1;",
-        "the convolution sees a step before a reset",
+        "the convolution reads a step before a reset",
         test="causal_conv1d_test",
     ),
     cpu(
         "causal_conv1d_tile",
         "begin < before_ ||",
         "",
-        "kernels that read in position read before the first step",
+        "kernels that read inputs in place read before the first step",
         test="causal_conv1d_test",
     ),
     cpu(
         "causal_conv1d_adjoint",
         "this->fill_zero(sum_grad_ + read * size_.packs, steps + before_ - read);",
         "",
-        "steps after the last one have gradients",
+        "steps after the last step have gradients",
         test="causal_conv1d_test",
     ),
     cpu(
@@ -724,21 +724,21 @@ MUTATIONS = (
         "layers/mamba.hpp",
         "decay_grad.array() * decay.array();",
         "decay_grad.array();",
-        "the gradient is that of A and not of its logarithm",
+        "the gradient is that of A instead of its logarithm",
         test="layers_mamba_test",
     ),
     mutation(
         "layers/qrnn.hpp",
         "carried.past.topRows(old) = memory.start.past.bottomRows(old);",
         "carried.past.topRows(old) = memory.start.past.topRows(old);",
-        "short chunks do not move the window on",
+        "short chunks do not advance the window",
         test="layers_qrnn_test",
     ),
     mutation(
         "layers/qrnn.hpp",
         "check_apart(written);",
         "",
-        "gradients of inputs overwrite what they are made of",
+        "gradients of inputs overwrite their own inputs",
         test="layers_qrnn_test",
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks of the kernels for GPUs, which the tests on the emulator notice."""
+"""Mutations of the GPU kernels, detected by the tests on the emulator."""
 
 from mutation import Mutation, mutation, without
 
@@ -48,25 +48,25 @@ MUTATIONS = (
         "tiles_before.cuh",
         "return span_of(at) - at.segment;",
         "return span_of(at) - 1 - at.segment;",
-        "the span before is left out",
+        "the previous span is left out",
     ),
     mutation(
         "run_tiles.cuh",
         "if (!is_first) before",
         "if (at.tile > 1) before",
-        "the second tile begins as the first does",
+        "the second tile begins like the first",
     ),
     mutation(
         "run_tiles.cuh",
         "others.boundary_state(at, 0).send(before.state, call_number());",
         "{}",
-        "no tile learns the first state",
+        "no tile gets the first state",
     ),
     mutation(
         "tiles_before.cuh",
         "int i = nearest - partition.width;",
         "int i = nearest;",
-        "takes a map where there is a state",
+        "uses a map although a state is available",
     ),
     mutation(
         "tiles_before.cuh",
@@ -78,7 +78,7 @@ MUTATIONS = (
         "tiles_before.cuh",
         "boundary = span_of(at) - (i >> partition.width_shift)",
         "boundary = span_of(at) - 1 - (i >> partition.width_shift)",
-        "waits for the state at the boundary before",
+        "waits for the state at the previous boundary",
     ),
     mutation(
         "tiles_before.cuh",
@@ -114,14 +114,14 @@ MUTATIONS = (
         "tiles_before.cuh",
         "result.knows_next = whole_moderate && start_moderate;",
         "",
-        "the state at a boundary is not that of the fixed fold",
+        "the state at a boundary does not come from the fixed fold",
         test="cuda_look_back_test",
     ),
     mutation(
         "tiles_before.cuh",
         "result.knows_next = whole_moderate && start_moderate;",
         "result.knows_next = whole_moderate;",
-        "the state at a boundary follows from one that is not moderate",
+        "the state at a boundary is computed from one that is not moderate",
     ),
     mutation(
         "tiles_before.cuh",
@@ -151,20 +151,20 @@ MUTATIONS = (
         "tiles_before.cuh",
         "(before.moderate && start_moderate)",
         "(false)",
-        "always waits for the tile before",
+        "always waits for the previous tile",
         unseen="the same results, only slower",
     ),
     mutation(
         "../maps/affine_carries.hpp",
         "range_of<State> / 6>",
         "range_of<State> / 3>",
-        "takes larger factors for moderate",
+        "treats too large factors as moderate",
     ),
     mutation(
         "../maps/affine_carries.hpp",
         "& 0x7fffffffu)",
         "& 0xffffffffu)",
-        "takes negative numbers for large ones",
+        "treats negative numbers as large ones",
     ),
     mutation(
         "run_tiles.cuh",
@@ -200,7 +200,7 @@ MUTATIONS = (
         "tiles_before.cuh",
         "present = at.there && at.segment < before;",
         "present = at.there && at.segment + 1 < before;",
-        "leaves out the tile before",
+        "leaves out the previous tile",
     ),
     mutation(
         "tiles_before.cuh",
@@ -230,13 +230,13 @@ MUTATIONS = (
         "tiles_before.cuh",
         BARRIER,
         BARRIER + "    if (!leads) return {};\n\n    span_prefix",
-        "the leading thread reads maps of warps that are not there yet",
+        "the leading thread reads maps of warps before they are written",
     ),
     without(
         "tiles_before.cuh",
         BARRIER,
         BARRIER + "    if (!leads) return {};\n\n    found",
-        "the leading thread reads what others have not seen yet",
+        "the leading thread reads flags before others have set them",
     ),
     without(
         "run_tiles.cuh",
@@ -262,7 +262,7 @@ MUTATIONS = (
         "whole_rows.cuh",
         "return SegmentSteps - 1 - i;",
         "return i;",
-        "takes a row in the wrong order where time runs backwards",
+        "processes a row in the wrong order if time runs backwards",
         test="cuda_tiles_in_turn_test",
     ),
     mutation(
@@ -311,7 +311,7 @@ MUTATIONS = (
         "tile_position.cuh",
         "device::fetch_add(&header->drawn, 1)",
         "header->drawn++",
-        "two blocks draw one ticket",
+        "two blocks draw the same ticket",
     ),
     mutation(
         "tile_position.cuh",
@@ -343,14 +343,14 @@ MUTATIONS = (
         "run_tiles.cuh",
         "if (!is_first && leads) before.state = ",
         "if (false) before.state = ",
-        "every tile that a block takes begins as the first does",
+        "every tile of a block begins like the first",
         test="cuda_tiles_in_turn_test",
     ),
     mutation(
         "run_tiles.cuh",
         "device::synchronise_block();  // shared memory is used again",
         "",
-        "a block begins its next tile before all threads have left the last",
+        "a block begins its next tile before all threads have finished the previous one",
         test="cuda_tiles_in_turn_test",
     ),
     # Pairs of sequences.
@@ -358,7 +358,7 @@ MUTATIONS = (
         "lane_pairs.cuh",
         "entry.neighbour * field.strides.time",
         "0 * field.strides.time",
-        "a pair reads its own step for its neighbour",
+        "a pair reads its own step instead of the neighbour",
         test="cuda_lane_pairs_test",
     ),
     mutation(
@@ -372,7 +372,7 @@ MUTATIONS = (
         "lane_pairs.cuh",
         "(array.data) % 4",
         "(array.data) % 2",
-        "pairs begin at any element",
+        "pairs begin at unaligned elements",
         test="cuda_lane_pairs_test",
     ),
     # Sums.
@@ -384,8 +384,8 @@ MUTATIONS = (
         "adds to terms that are not cleared",
     ),
     Mutation("tile_sums.cuh", (ACQUIRE,), "reads sums as they were before its turn"),
-    Mutation("tile_sums.cuh", (RELEASE,), "hands over its turn before its sums are visible"),
-    Mutation("tile_sums.cuh", (ACQUIRE, RELEASE), "neither reads nor writes sums in its turn"),
+    Mutation("tile_sums.cuh", (RELEASE,), "passes its turn on before its sums are visible"),
+    Mutation("tile_sums.cuh", (ACQUIRE, RELEASE), "has no fence before or after its turn"),
     mutation(
         "tile_sums.cuh",
         "w.value == static_cast<std::uint64_t>(at.group)",
@@ -402,7 +402,7 @@ MUTATIONS = (
         "tile_sums.cuh",
         BARRIER,
         BARRIER + "    if (device::thread_index() != 0) return;",
-        "hands over its turn before other threads have written",
+        "passes its turn on before other threads have written",
         unseen="later tiles do not use these sums",
     ),
     without(
@@ -446,7 +446,7 @@ MUTATIONS = (
         "lane_sums.cuh",
         "position = std::remove_reference_t<decltype(position)>{};",
         "",
-        "leaves sums in the workspace that may be taken for messages",
+        "leaves sums in the workspace that a later call may read as messages",
     ),
     # Maps of tiles.
     mutation(
@@ -491,7 +491,7 @@ MUTATIONS = (
         "staging.cuh",
         BARRIER,
         "device::wait_for_copies();\n    " + BARRIER,
-        "reads copies that others have not waited for",
+        "reads copies before other threads have waited for them",
     ),
     mutation(
         "staging.cuh",
@@ -514,7 +514,9 @@ MUTATIONS = (
         "copies to the stage that is being read",
     ),
     of_rings(
-        "device::synchronise_warp();\n      }", "}", "reads what other lanes have not waited for"
+        "device::synchronise_warp();\n      }",
+        "}",
+        "reads copies before other lanes have waited for them",
     ),
     of_rings(
         "device::synchronise_warp();\n    for_sums",
@@ -567,7 +569,7 @@ MUTATIONS = (
         "elements",
         "first_run * apart<Along>(rows)",
         "0",
-        "takes the first run of a thread for all of its runs",
+        "uses the first run of a thread for all its runs",
     ),
     of_selective(
         "problem",
@@ -617,7 +619,7 @@ MUTATIONS = (
         "elements",
         "0, 0, begin_ + step_of<Along>(of_run, k)",
         "0, 0, step_of<Along>(of_run, k)",
-        "takes intervals of the first chunk for all chunks",
+        "uses the intervals of the first chunk for all chunks",
     ),
     of_selective(
         "grad_elements",
@@ -635,7 +637,7 @@ MUTATIONS = (
         "calls",
         "1, p.groups * in_group, 1,",
         "1, in_group, 1,",
-        "adds the gradients of one group only to those of intervals",
+        "adds only the gradients of one group to those of intervals",
     ),
     of_selective(
         "functions",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One break of the sources, and the ways to write it down."""
+"""Mutation of the sources, and helpers to define one."""
 
 import typing
 
@@ -7,10 +7,10 @@ import typing
 class Mutation(typing.NamedTuple):
     file: str
     edits: tuple  # pairs of old and new text
-    why: str  # what is wrong with it
-    test: str = ""  # which should notice it, if not TEST of its list: a target, or a Python file
-    cases: str = ""  # the part of the test that is run: as Catch2, or -k of pytest, takes it
-    unseen: str = ""  # why no test can notice it
+    why: str  # the error that it introduces
+    test: str = ""  # test that should fail: target or Python file (default: TEST of the list)
+    cases: str = ""  # the part of the test to run, as a Catch2 filter or for -k of pytest
+    unseen: str = ""  # why no test can detect it
 
 
 def mutation(file, old, new, why, **more):
@@ -18,6 +18,6 @@ def mutation(file, old, new, why, **more):
 
 
 def without(file, what, context, why, **more):
-    """Leaves `what` out of `context`."""
+    """A mutation that removes `what` from `context`."""
     assert context.count(what) == 1, context
     return mutation(file, context, context.replace(what, ""), why, **more)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks the sources in one position at a time, and reports which breaks the tests notice: by a fault,
-by wrong values, or by a test that does not end.
+"""Mutate the sources in one place at a time, and report which mutations the tests detect.
 
-The lists of breaks are gpu_kernels.py, cpu_kernels.py and bindings.py beside this file; without a
-name all of them are run. It works on a copy of the sources in a temporary folder. It fails if a
-break without a reason (`unseen`) goes unnoticed, or if one with a reason is noticed. With --check it
-only verifies that every break still applies: that the replaced text occurs in its file exactly once.
+A test detects a mutation by a fault, by wrong values, or by running into the time limit. The lists
+are gpu_kernels.py, cpu_kernels.py and bindings.py in this folder; all of them run by default.
+Mutations are applied to a copy of the sources in a temporary folder. The script fails if a mutation
+without a reason in `unseen` is missed, or if one with a reason is detected. --check only verifies
+that every mutation applies: the replaced text must occur exactly once in its file.
 """
 
 import argparse
@@ -24,7 +24,7 @@ LISTS = ("gpu_kernels", "cpu_kernels", "bindings")
 
 
 def check(name, listed):
-    """Whether every break of a list applies. Prints those that do not."""
+    """Return whether every mutation of a list applies. Print those that do not."""
     wrong = 0
     for m in listed.MUTATIONS:
         text = (ROOT / listed.FOLDER / m.file).read_text()
@@ -37,14 +37,14 @@ def check(name, listed):
 
 
 class Compiled:
-    """Tests of a copy of the sources, built by CMake."""
+    """Tests of a copy of the C++ sources, built by CMake."""
 
     def __init__(self, listed, folder, options):
         self.options, self.build = options, folder / "build"
         source = folder / "scanrec"
         shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
         self.sources = source / listed.FOLDER
-        # Precompiled headers would be compiled again for every break.
+        # Precompiled headers would be compiled again for every mutation.
         subprocess.run(
             [
                 "cmake",
@@ -67,7 +67,7 @@ class Compiled:
         )
 
     def outcome(self, test, cases):
-        """How a test ends: "" if it passes."""
+        """Run a test and return a description of its failure, or "" if it passes."""
         made = subprocess.run(
             ["ninja", "-C", self.build, f"-j{self.options.jobs}", test],
             capture_output=True,
@@ -86,7 +86,7 @@ class Compiled:
 
 
 class Interpreted:
-    """Tests of a copy of the Python package, with the libraries of an installed one."""
+    """Tests of a copy of the Python package, with the compiled libraries of an installed one."""
 
     def __init__(self, listed, folder, options):
         self.options, self.sources = options, folder / "scanrec"
@@ -104,7 +104,7 @@ class Interpreted:
         self.python = package.absolute().parents[3] / "bin/python"
 
     def outcome(self, test, cases):
-        """How a test ends: "" if it passes."""
+        """Run a test and return a description of its failure, or "" if it passes."""
         how, ran = ended(
             [
                 self.python,
@@ -122,7 +122,7 @@ class Interpreted:
             PYTHONPATH=str(self.sources.parent),
             OMP_WAIT_POLICY="passive",
             PYTHONDONTWRITEBYTECODE="1",
-            # What XLA makes of its own loops is not what is tested.
+            # XLA's own optimisation of loops is not under test.
             XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
         )
         said = re.search(r"^(?:FAILED|ERROR) \S*?(?:::(\S+).*)?$", ran, re.MULTILINE)
@@ -130,9 +130,9 @@ class Interpreted:
 
 
 def ended(command, seconds, **environment):
-    """How a test ends, "" if it passes, and what it prints."""
+    """Run a command. Return its failure ("" if it passes) and its output."""
     try:
-        # What a broken test prints may be no text.
+        # The output of a broken test may be invalid text.
         ran = subprocess.run(
             command,
             capture_output=True,
@@ -148,7 +148,7 @@ def ended(command, seconds, **environment):
 
 
 def run(listed, chosen, options):
-    """Whether all breaks are noticed that should be; prints a line for each."""
+    """Run the chosen mutations, print a line for each, and return whether all are as expected."""
     right = True
     with tempfile.TemporaryDirectory() as folder:
         kind = Compiled if hasattr(listed, "CMAKE") else Interpreted
@@ -179,17 +179,20 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("lists", nargs="*", metavar="LIST", help=", ".join(LISTS))
-    parser.add_argument("--check", action="store_true", help="only whether mutations apply")
+    parser.add_argument("--check", action="store_true", help="only check that all mutations apply")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="mutations whose file or reason contains this"
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="run only mutations whose file or description contains TEXT",
     )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seconds", type=int, default=120, help="a test may take")
+    parser.add_argument("--seconds", type=int, default=120, help="time limit of a test")
     parser.add_argument(
         "--package",
         type=pathlib.Path,
         metavar="FOLDER",
-        help="the installed Python package that has the libraries; by default that of scripts/test",
+        help="installed Python package with the libraries; default: the one of scripts/test",
     )
     options = parser.parse_args()
     for name in options.lists:

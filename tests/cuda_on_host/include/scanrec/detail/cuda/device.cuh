@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The names of include/scanrec/detail/cuda/device.cuh, on the emulator.
+// The emulator's version of include/scanrec/detail/cuda/device.cuh.
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ namespace detail {
 
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
-// As many as an H100 has.
+// The size on an H100.
 inline std::int64_t shared_bytes_of_multiprocessor() { return 228 * 1024; }
 
 inline void check_blocks(std::int64_t) {}
@@ -82,7 +82,7 @@ template <class T>
 void pin(T&) {}
 inline void assume_global(const void*) {}
 
-// As far off as a GPU may be, but where it is exact.
+// Errors as large as on a GPU. Values that a GPU computes exactly are exact.
 inline float exp2_nearby(float x) {
   const float e = std::exp2(x);
   if (!(e >= std::numeric_limits<float>::min())) return std::isnan(e) ? e : 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// the copy baseline of include/scanrec/detail/cuda/matrix_unit.cuh: tiles of 16 x 16 on the
-// emulator. Every thread of a warp has eight sums of a tile; factors are rounded as the matrix
-// units round them.
+// The emulator's version of include/scanrec/detail/cuda/matrix_unit.cuh, with tiles of 16 x 16.
+// Every thread of a warp has eight sums of a tile. Factors are rounded as in matrix units.
 #pragma once
 
 #include <bit>
@@ -17,7 +16,7 @@ namespace device {
 
 inline constexpr bool has_matrix_units = true;
 
-/// To 11 bits, to nearest, of ties away from zero.
+/// Rounds to 11 bits, to nearest, with ties away from zero.
 inline float to_tf32(float x) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x1000u) & ~0x1fffu);
 }
@@ -31,7 +30,7 @@ class tile_sum {
 
   void add_product(const shared_array<stored>& left, int first_left, int left_row,
                    const shared_array<stored>& right, int first_right, int right_row) {
-    synchronise_warp();  // whose threads must all be here
+    synchronise_warp();  // all threads of the warp must be here
     for (int e = 0; e < own; ++e) {
       double sum = sums_[e];
       for (int k = 0; k < 16; ++k) {
