@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 # Seconds of each stage.
 STAGES = {"first": 265, "second": 330}
-# Kinds of items, by which bench/gpu/run.sh chooses them.
+# Kinds of items, which bench/gpu/run.sh selects by name.
 PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python")
 
-# Programs whose tests each run in a process of their own.
+# Programs whose tests each run in their own process.
 SEPARATELY = (
     "linear_scan_test",
     "gated_scan_typed_gpu",
@@ -38,7 +38,7 @@ class Item:
     name: str
     limit: int  # seconds after which it is killed
     likely: int  # expected seconds; with less time left it does not start
-    until: int = 0  # latest end, in seconds after the stage began; 0: none
+    until: int = 0  # latest end, in seconds after the stage began; 0: no limit
     program: str = ""
     chosen: str = ""  # a Catch2 filter for tests, a regular expression for benchmark rows
     tests: tuple = ()  # names of tests: run only these
@@ -46,7 +46,7 @@ class Item:
     more: tuple = ()  # arguments of the program, or of ncu
     words: tuple = ()  # the command; {scripts}, {package}, {out} are folders
     says: tuple = ()  # regular expressions; the item fails unless its output matches all
-    modules: str = ""  # Python modules without which it does not run
+    modules: str = ""  # Python modules that it needs
     wants: str = ""  # batteries that the program must contain
     environment: tuple = ()  # variables; a *PATH value is prepended
 
@@ -63,8 +63,8 @@ class Item:
 
     @property
     def separately(self):
-        """Whether each test has its own process, so that one that hangs or leaves the GPU in an
-        error does not end the others."""
+        """Whether each test has its own process, so that a test that hangs or leaves the GPU in an
+        error state does not end the others."""
         return self.program in SEPARATELY and not self.under
 
 
@@ -140,7 +140,10 @@ def python_tests(file):
             "no:cacheprovider",
             f"{{package}}/tests/{file}.py",
         ),
-        says=("test_pytorch_on_a_gpu PASSED", "test_jax_on_a_gpu PASSED"),
+        says=(
+            "test_pytorch_on_a_gpu_equals_the_cpu PASSED",
+            "test_jax_on_a_gpu_equals_the_cpu PASSED",
+        ),
         modules="numpy pytest scanrec",
         environment=(NO_PREALLOCATION,),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tests of scanrec.compat call."""
+"""Helpers of the scanrec.compat tests that look up functions and build their arguments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def framework(name):
 
 
 def ours(name):
-    """The function of scanrec.compat with this name, such as ``philtorch.lti.lfilter``."""
+    """Return the function of scanrec.compat with this name, such as ``philtorch.lti.lfilter``."""
     module, _, function = name.partition(".")
     return attrgetter(function)(importlib.import_module(f"scanrec.compat.{module}"))
 
 
 class Affine:
-    """An operator as memax's are, on gates and inputs."""
+    """An affine operator on (gate, input) pairs, with the interface of a memax semigroup."""
 
     def __call__(self, i, j):
         return j[0] * i[0], j[0] * i[1] + j[1]
@@ -36,7 +36,7 @@ class Affine:
 
 
 class Resettable:
-    """Has the name and the algebra of memax's, and is not called."""
+    """A stand-in for memax's Resettable, with its name and its algebra; nothing calls it."""
 
     algebra = Affine()
 
@@ -46,7 +46,7 @@ def operator(name):
 
 
 def called(case):
-    """Ours, and the arguments for it."""
+    """Return the function of scanrec.compat for a case, and its arguments."""
     framework(case.framework)
     arguments = dict(case.arguments)
     if "semigroup_op" in arguments:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that scanrec.compat and the packages it stands in for are given alike, and what is kept of
-their results: values, and gradients of a weighted sum of them."""
+"""Test calls that run both in scanrec.compat and in the packages that it replaces.
+
+Their recorded results are values, and gradients of a weighted sum of the values.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ __all__ = [
 
 
 class Case(NamedTuple):
-    """A call: `ours` is the name in scanrec.compat, `module` and `function` are those of
-    the package, and arguments are by name and in order. Where the package computes on GPUs
-    alone, or has a class around it, `original` is what computed the results, given the arguments in
-    order."""
+    """A call of a function, `ours` in scanrec.compat and `function` in a package's `module`.
+
+    `arguments` maps names to values, in the package's order. `original` computed the results where
+    the package's function needs a GPU, is a method or is not exported. Originals in PyTorch get the
+    arguments by position.
+    """
 
     name: str
     framework: str
@@ -42,7 +46,7 @@ class Case(NamedTuple):
     original: tuple[str, str] | None = None
 
 
-#: Modules of packages that are namespaces in scanrec.compat; names of others are in its modules.
+#: Modules that are namespaces in scanrec.compat. Names of other modules are in their package.
 NAMESPACES = {
     *(f"accelerated_scan.{name}" for name in ("complex", "ref", "scalar", "warp")),
     *("philtorch.lpv", "philtorch.lti", "s5.s5_model", "s5.ssm"),
@@ -50,13 +54,15 @@ NAMESPACES = {
 
 
 def name_here(module: str, function: str) -> str:
-    """The name in scanrec.compat of a function of a package."""
+    """Return the name in scanrec.compat of a package's function."""
     return f"{module if module in NAMESPACES else module.split('.')[0]}.{function}"
 
 
 def functions(root: Path) -> Iterator[str]:
-    """The names of all functions that modules in a folder offer by their ``__all__``: of its
-    functions, and of those in its namespaces."""
+    """Yield the names of all functions in the ``__all__`` of a folder's modules.
+
+    Functions in namespaces are included.
+    """
     for path in sorted(root.glob("[!_]*.py")):
         body = ast.parse(path.read_text()).body
         assigned = [line for line in body if isinstance(line, ast.Assign)]
@@ -68,7 +74,7 @@ def functions(root: Path) -> Iterator[str]:
 
 
 def members(namespace: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
-    """The names of the functions in a namespace, and in the ones that it extends."""
+    """List the functions of a namespace and of its base classes."""
     found = [line.name for line in namespace.body if isinstance(line, ast.FunctionDef)]
     found += [line.target.id for line in namespace.body if isinstance(line, ast.AnnAssign)]
     names = [f"{namespace.name}.{name}" for name in found if not name.startswith("_")]
@@ -78,7 +84,7 @@ def members(namespace: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[s
 
 
 def shown(parameters: list[inspect.Parameter]) -> str:
-    """A signature as text, without annotations; defaults that have one by name."""
+    """Format a signature without annotations. A default with a ``__name__`` appears as this name."""
 
     def alike(parameter):
         default = parameter.default
@@ -90,7 +96,7 @@ def shown(parameters: list[inspect.Parameter]) -> str:
 
 
 class Draw:
-    """Numbers of a stream that NumPy keeps as it is for good."""
+    """Random numbers from a stream that NumPy does not change between versions."""
 
     def __init__(self, name: str) -> None:
         self.stream = np.random.RandomState(zlib.crc32(name.encode()) % 2**31)
@@ -112,9 +118,10 @@ CASES: list[Case] = []
 
 
 def add(framework, module, function, name="", original=None, **makers):
-    """A case whose arguments are constants, or functions of what they are drawn from.
+    """Add a case. Arguments are constants, or functions of a Draw.
 
-    The package's names seed the draw, so that names in scanrec.compat may change."""
+    The package's names seed the draw, so names in scanrec.compat may change.
+    """
     draw = Draw(".".join([module, function, *filter(None, [name])]))
     made = {k: make(draw) if callable(make) else make for k, make in makers.items()}
     here = name_here(module, function)
@@ -178,7 +185,7 @@ def philtorch():
     one = {"A": shape(2, 1, 1), "C": shape(2, 1), "D": shape(2), "zi": shape(1)}
     add("torch", lti, "state_space", "zi", **one, **x)
     diagonal = lambda name, **given: add("torch", lti, "diag_state_space", name, **given)
-    # Far from eigenvalues that repeat.
+    # The eigenvalues are well separated.
     matrix = lambda *n: lambda d: 0.2 * d.number(*n, 3, 3) + np.diag([-0.5, 0.1, 0.6])
     diagonal("L", L=shape(3), **x, B=shape(3), C=shape(2, 5, 3), D=shape(5), zi=shape(2, 3))
     diagonal("states", L=shape(3), x=shape(2, 9, 3))
@@ -262,7 +269,7 @@ def returns():
     add("jax", "rlax", "general_off_policy_returns_from_action_values", **q_values)
     errors = {"r_t": steps, "discount_t": share, "rho_tm1": lambda d: 2 * d.share(9)}
     errors |= {"lambda_": share, "values": lambda d: d.number(10)}
-    corrected = "importance_corrected_td_errors"  # which the package does not export
+    corrected = "importance_corrected_td_errors"  # not exported by the package
     for name, stop in (("", False), ("stopped", True)):
         given = {**errors, "stop_target_gradients": stop}
         add("jax", "rlax", corrected, name, ("rlax._src.multistep", corrected), **given)
@@ -279,7 +286,7 @@ def returns():
     mark = lambda d: d.booleans(2, 9, 2)
     after = {"next_state_value": steps, "reward": steps, "done": mark}
     module = "torchrl.objectives.value.functional"
-    # Numbers that float32 has: the original rounds discounts to it.
+    # Both are exact in float32, because the original rounds discounts to float32.
     one = {"gamma": 0.875, "lmbda": 0.75}
     ended = {"terminated": mark}
     own = {"gamma": share, **after, **ended, "rolling_gamma": False}
@@ -321,12 +328,12 @@ returns()
 
 
 def weights(shape):
-    """Of the sum that is differentiated: no two alike."""
+    """Return distinct weights for the sum that is differentiated."""
     return np.cos(np.arange(np.prod(shape, dtype=int))).reshape(shape)
 
 
 def torch_parts(call, arguments: dict[str, Any]):
-    """The call as a function of its numbers alone, which returns a tuple, and these numbers."""
+    """Return the call as a function from its numeric arrays to a tuple, and these arrays."""
     import torch
 
     tensor = lambda x: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x
@@ -341,7 +348,7 @@ def torch_parts(call, arguments: dict[str, Any]):
 
 
 def jax_parts(call, arguments: dict[str, Any]):
-    """The same in JAX."""
+    """Return the result of torch_parts for a call in JAX."""
     import jax
     import jax.numpy as jnp
 
@@ -358,7 +365,7 @@ def jax_parts(call, arguments: dict[str, Any]):
 
 
 def torch_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
-    """Values of call(**arguments), then gradients with respect to all numbers among them."""
+    """Return the values of call(**arguments), then the gradients of all its numeric arrays."""
     import torch
 
     function, given = torch_parts(call, arguments)
@@ -373,7 +380,7 @@ def torch_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
 
 
 def jax_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
-    """The same in JAX, values and gradients."""
+    """Return the results of torch_results for a call in JAX."""
     import jax
     import jax.numpy as jnp
 

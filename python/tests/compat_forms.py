@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forms of arguments that each function of scanrec.compat takes, lengths of time among them,
-and each function as a loop over steps in NumPy."""
+"""Forms of the arguments of every function of scanrec.compat, and its reference loop in NumPy.
+
+A form is one way to pass an argument: a shape, an element type, a constant or None. Sequence lengths
+are forms, too.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ __all__ = ["FORMS", "Forms", "arguments_of", "rows"]
 
 
 class Forms(NamedTuple):
-    """The forms of each argument, and the loop that takes them all, None where nothing is passed.
+    """The forms of each argument, and the reference loop, which takes all of them.
 
-    An argument whose name begins with ``_`` is not passed: it sets a size, or a choice that several
-    others share. ``allowed`` and ``differentiable`` get the names of a row's forms.
+    An argument whose name begins with ``_`` is not passed. It sets a size, or a choice that several
+    arguments share. ``allowed`` and ``differentiable`` get a row: the name of each argument's form.
     """
 
     framework: str
@@ -32,23 +35,26 @@ class Forms(NamedTuple):
 
 FORMS: dict[str, Forms] = {}
 
-#: Lengths of sequences; functions with a window have more.
+#: Sequence lengths. Functions with a window use more.
 STEPS = (5, 0, 1, 2)
 
 
 def add(framework, names, loop, forms, steps=STEPS, **options):
-    """The same forms for several functions."""
+    """Register the same forms for several functions."""
     for name in names.split():
         lengths = {"_t": {str(t): t for t in steps}}
         FORMS[name] = Forms(framework, {**lengths, **forms}, loop, **options)
 
 
 def rows(forms: Forms) -> Iterator[tuple[dict[str, str], bool]]:
-    """A form of each argument, by name, such that every two forms of two arguments meet in a row,
-    and whether the call is allowed; pairs that no allowed call has meet in others."""
+    """Yield rows, which have one form of each argument, and whether the call is allowed.
+
+    Every two forms of two arguments occur together in a row. If no allowed call has the pair, the
+    row is one that is not allowed.
+    """
     names = list(forms.forms)
     several = {name for name in names if len(forms.forms[name]) > 1}
-    having: dict[bool, dict] = {True: {}, False: {}}  # the rows that have a pair
+    having: dict[bool, dict] = {True: {}, False: {}}  # the rows of each pair
     for row in (dict(zip(names, row)) for row in product(*forms.forms.values())):
         found = having[forms.allowed(row)]
         for two in pairs_of(row, several):
@@ -65,12 +71,12 @@ def rows(forms: Forms) -> Iterator[tuple[dict[str, str], bool]]:
 
 
 def pairs_of(row: dict[str, str], several: set[str]) -> Iterator:
-    """The pairs of a row's forms of arguments that have several."""
+    """Yield the pairs of a row's forms, among arguments with several forms."""
     return combinations([form for form in row.items() if form[0] in several], 2)
 
 
 class Draw:
-    """Draws multiples of 1/16, so that products of two are exact in float32; has a row's sizes."""
+    """Random multiples of 1/16, whose products are exact in float32, and the axis sizes of a row."""
 
     def __init__(self, name: str) -> None:
         self.stream = np.random.RandomState(zlib.crc32(name.encode()) % 2**31)
@@ -93,8 +99,10 @@ class Draw:
 
 
 def arguments_of(name: str, row: dict[str, str], steps: int | None = None) -> dict[str, Any]:
-    """The arguments of a row, sorted by name; the same numbers each time. Steps are those of the
-    row unless given."""
+    """Return the arguments of a row, sorted by name, with the same numbers on every call.
+
+    ``steps`` overrides the number of steps of the row.
+    """
     draw = Draw(name + str(row))
     made = {}
     for argument, form in row.items():
@@ -129,7 +137,7 @@ def single(make):
 
 
 def only(value):
-    """An argument of one form."""
+    """Return the forms of an argument that has only one."""
     return {"": value}
 
 
@@ -138,7 +146,7 @@ SWITCH = {"False": False, "True": True}
 
 
 def scan(gate, x, first=0.0, axis=0, reverse=False):
-    """The states, one step after the other."""
+    """Compute the states in a loop over steps."""
     gate, x = (np.moveaxis(y, axis, 0) for y in np.broadcast_arrays(gate, x))
     state = np.zeros(x.shape[1:], np.result_type(gate, x, first)) + first
     out = np.zeros(x.shape, state.dtype)
@@ -148,7 +156,7 @@ def scan(gate, x, first=0.0, axis=0, reverse=False):
 
 
 def last_of(states, first, axis=0):
-    """The last state, or the initial one of a sequence of no steps."""
+    """Return the last state, or the initial state of an empty sequence."""
     states = np.moveaxis(states, axis, 0)
     return states[-1] if len(states) else np.zeros(states.shape[1:], states.dtype) + first
 
@@ -214,7 +222,7 @@ def linear_scans():
 
 
 def operators():
-    """Of memax: one that is a scan, one with resets, a sum, and one that is no scan."""
+    """Add memax with an affine operator, one with resets, a sum, and an unrecognised one."""
     name = {"affine": Affine(), "resettable": Resettable()}
     name |= {"sum": lambda i, j: i + j, "none": lambda i, j: i + j + i * j}
 
@@ -317,7 +325,7 @@ def state_spaces():
 
 
 def torchrl():
-    """Loops have time in front: their arrays are moved there, and results back."""
+    """Add torchrl, whose loops run along axis 0. `in_time` moves the time axis there and back."""
 
     def td1(gamma, next_state_value, reward, done, terminated, rolling_gamma=None):
         out = np.zeros(reward.shape)
@@ -381,7 +389,7 @@ def torchrl():
         return function
 
     def along(d):
-        """The shape of factors of every step, for all sequences alike."""
+        """Return the axes of factors that depend on the step but not on the sequence."""
         axes = d.sizes["x"]
         return "".join(axis if axis == "t" else "1" for axis in axes[axes.index("t") :])
 
@@ -415,7 +423,7 @@ def torchrl():
     )
     number = lambda row: row["_t"] == "1" or "steps" not in (row["gamma"], row.get("lmbda"))
     own = lambda row: row["rolling_gamma"] != "False" or every_step(row)
-    # Functions with vec_ ignore the flag where all discounts are numbers.
+    # The vec_ functions ignore rolling_gamma where all discounts are numbers.
     vec = lambda row: own(row) or number(row)
     for name, loop, factors in (("td1", td1, {}), ("td_lambda", td_lambda, mixing)):
         given = {**factors, **after, **rolling, **time}
@@ -423,7 +431,7 @@ def torchrl():
             full = f"{prefix}{name}"
             offer(f"{full}_return_estimate", loop, given, allowed=allowed)
             offer(f"{full}_advantage_estimate", less_value(loop), given | value, allowed=allowed)
-    # So that no weight is a threshold.
+    # The offset of 1/32 keeps every weight away from the thresholds.
     logs = {"log_pi": steps, "log_mu": only(lambda d: d.number(d.sizes["x"]) + 1 / 32)}
     clip = {"rho_thresh": {"number": 0.9, "0-d": np.array(0.9)}, "c_thresh": factor}
     offer("vtrace_advantage_estimate", vtrace, {**logs, **after, **value, **clip, **time})
@@ -467,7 +475,7 @@ def rlax():
 
     def q_and_v(q_t, v_t, r_t, discount_t, c_t):
         c, cq = (np.concatenate((x, [0.0] * (len(v_t) > 0))) for x in (c_t, c_t * q_t))
-        # The last return has the value in place of what would follow.
+        # c is 0 at the last step, so the last return bootstraps from v_t alone.
         return scan(discount_t * c, r_t + discount_t * (v_t - cq), reverse=True)
 
     def action_values(q_t, a_t, r_t, discount_t, c_t, pi_t):
@@ -513,7 +521,7 @@ def rlax():
     ahead = {"_v": only(lambda d: d.sizes["t"] + 1), "values": only(number("v"))}
     given = {**first, "lambda_": mixing, **ahead}
     offer("truncated_generalized_advantage_estimation", gae, given)
-    rho = {"rho_tm1": only(lambda d: 2 * d.share("t") + 1 / 32)}  # No threshold is among them.
+    rho = {"rho_tm1": only(lambda d: 2 * d.share("t") + 1 / 32)}  # Never at a threshold.
     offer("importance_corrected_td_errors", corrected, {**given, **rho})
     short = {"_k": only(lambda d: max(0, d.sizes["t"] - 1))}
     short |= {"q_t": only(number("k")), "c_t": only(share("k"))}
@@ -533,15 +541,14 @@ def rlax():
 
 
 def named_axes(x, axes, wanted, sizes):
-    """An array whose axes have these names, with all the wanted ones, of extent 1 where it lacks
-    them."""
+    """Transpose an array to the wanted order of named axes. Axes that it lacks get extent 1."""
     order = [axes.index(axis) for axis in wanted if axis in axes]
     x = np.transpose(x, order)
     return x.reshape([sizes[axis] if axis in axes else 1 for axis in wanted])
 
 
 def philtorch():
-    """There are 4 sequences, so that no other axis is as long."""
+    """Add philtorch, with 4 sequences: `axes_of` identifies an axis by its length."""
     of = lambda *axes: {axis: number(axis) for axis in axes}
     both = lambda *axes: of(*axes) | {f"pair {axis}": pair(axis) for axis in axes}
     batch = {"_b": only(4), "_p": only(6)}
@@ -577,8 +584,10 @@ def philtorch():
     offer("lpv.state_space_recursion", varying, {"A": both("t11", "bt11"), **given})
 
     def axes_of(x, candidates, sizes):
-        """The first of these names of axes that an array's shape has; ``p`` is any number, and
-        ``n`` is there where coefficients vary."""
+        """Return the first candidate that fits an array's shape.
+
+        Axis ``p`` may have any length. Axis ``n`` needs coefficients that vary over time.
+        """
         for axes in candidates:
             if (
                 ("n" in sizes or "n" not in axes)
@@ -589,7 +598,7 @@ def philtorch():
         raise AssertionError(x.shape)
 
     def system(gates, x, B, C, D, zi, out_idx, V=None, Vinv=None, varying=False):
-        """Gates are (B, N, M); V and Vinv (M, M) or (B, M, M)."""
+        """Run a state space with gates (B, N, M). V and Vinv are (M, M) or (B, M, M)."""
         (batch, steps, states), wide = gates.shape, x.ndim == 3
         sizes = {"b": batch, "m": states, "1": 1} | ({"n": steps} if varying else {})
         u = x if wide else x[..., None]
@@ -629,7 +638,7 @@ def philtorch():
         return y if zi is None else (y, h)
 
     def spaces(leads, inputs):
-        """Forms of signals, and of B, C and D with these axes in front."""
+        """Return the forms of signals, and of B, C and D with these leading axes."""
         wide = lambda d: "f" * (d.sizes["signal"] == "btf")
         outputs = lambda d: d.sizes["outputs"]
         axes = lambda d, lead, rest: lead.replace("n", "t") + rest
@@ -662,7 +671,7 @@ def philtorch():
         return forms
 
     def fits(row):
-        """Whether B makes states of inputs, and D as many outputs as there are."""
+        """Return whether B fits the inputs and states, and D the inputs and outputs."""
         wide, through, outputs = row["_signal"] == "btf", row["_through"], row["_outputs"]
         diagonal = "_kind" in row
         as_many = row["_f"] == ("3" if diagonal else "1")
@@ -671,7 +680,7 @@ def philtorch():
         many = "p" in outputs
         if through == "number":
             return wide and outputs == "h" and as_many or not (wide or many or outputs == "h")
-        if outputs == "h" and not diagonal:  # whose D has 1 for P, which is read as a number or N
+        if outputs == "h" and not diagonal:  # D has P = 1, which may be read as a number or as N
             of_steps = "_lpv" in row and row["_t"] == "1" and through in ("", "b")
             return through == "None" or (wide or through != "") and not of_steps
         return True
@@ -708,7 +717,7 @@ def philtorch():
         return np.eye(3) + d.number(f"{lead}mm") / 8
 
     def part(name):
-        """The argument, where the kind has it: after a space are L, V, I for Vinv, and A."""
+        """Return the forms of an argument: None if its letter (I is Vinv) is not in the kind."""
 
         def make(d):
             kind, v = d.sizes["kind"], d.sizes["basis"]
@@ -739,7 +748,7 @@ def philtorch():
     forms = {"_kind": {kind: kind for kind in kinds}, **spaces(lti, (3, 2)), "_basis": only(basis)}
     forms |= {"L": part("L"), "V": part("V"), "Vinv": part("I"), "A": part("A"), **unroll}
     forms["_m"] = only(3)
-    free = lambda row: row["_kind"] != "one LA"  # whose L is no function of A in differences
+    free = lambda row: row["_kind"] != "one LA"  # differences would move L and A independently
     offer("lti.diag_state_space", diag_state_space, forms, allowed=fits, differentiable=free)
 
     def comb_filter(a, delay, x, zi, unroll_factor):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests share: the recurrence as a loop, and random problems."""
+"""Shared test helpers: reference loops, random arrays and checks of overlapping memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WIDE = {"f": np.longdouble, "c": np.clongdouble}
 
 
 def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None):
-    """States and final state, step by step in long double."""
+    """Compute states and final state step by step in long double."""
     kind = WIDE["c" if np.iscomplexobj(gate) or np.iscomplexobj(input) else "f"]
     shape = np.shape(input)
     steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)
     gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
     reset_mask = np.zeros(shape, bool) if resets is None else np.asarray(resets)
-    mask_shape = list(shape)  # with a reset after the last step, or without
+    mask_shape = list(shape)  # with or without a reset after the last step
     mask_shape[axis] = reset_mask.shape[axis % len(shape) - len(shape)]
     reset = np.moveaxis(np.broadcast_to(reset_mask, mask_shape), axis, 0)
     state = np.zeros(input.shape[1:], kind)
@@ -31,7 +31,7 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     steps = range(len(input))
     out = np.empty_like(input)
     for t in reversed(steps) if reverse else steps:
-        # A reset cuts the link between t - 1 and t, whichever way the scan goes.
+        # A reset at t stops the carry between t - 1 and t in both directions.
         mark = t + 1 if reverse else t
         carried = gate[t] * state
         if mark < len(reset):
@@ -41,21 +41,21 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
 
 
 def derivative(function, step):
-    """The derivative at 0 of a function of a number, by differences of fourth order."""
+    """Return the derivative at 0 of a function of a number, by fourth-order differences."""
     ahead, behind = (8 * function(sign * step) - function(2 * sign * step) for sign in (1, -1))
     return (ahead - behind) / (12 * step)
 
 
 class SlowDecay:
-    """A linear scan with log gates of -1e-4, arrays (T, 1) of float32; results in long double.
+    """A linear scan of float32 arrays (T, 1) with log gates of -1e-4, and its long double results.
 
-    Inputs and cotangents are random, so that roundings of states have both signs. The error of a
-    gate that is rounded next to 1 has one sign: results are then off by 2e-4 of the largest one.
+    Inputs and cotangents are random, so rounding errors of states have both signs. Rounding the
+    gate, which is close to 1, has an error of one sign: it changes results by 2e-4 of the largest.
     """
 
-    #: Allowed error relative to the largest result: 140 roundings, those within a pack of 64 steps.
+    #: Allowed error relative to the largest result: the 140 roundings within a pack of 64 steps.
     tolerance = 1e-5
-    #: The same with lanes along channels, which round a state at every step.
+    #: Allowed error with lanes along channels, where every step rounds the state.
     tolerance_of_channels = 4e-5
 
     def __init__(self, reverse=False, steps=100_000):
@@ -65,17 +65,17 @@ class SlowDecay:
         self.grad = drawn.random((steps, 1), np.float32)
         exact = np.exp(self.gate.astype(np.longdouble))
         self.state = loop(exact, self.input, reverse=reverse)[0]
-        self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # of a constant gate
+        self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # constant gate
         end = -1 if reverse else 0
         self.initial_grad = exact[end] * self.input_grad[end]
         none = np.zeros((1, 1))
         before = (self.state[1:], none) if reverse else (none, self.state[:-1])
         self.gate_grad = exact * np.concatenate(before) * self.input_grad
-        # The tangent of the states where that of every logarithm is 1.
+        # The tangent of the states for log gate tangents of 1.
         self.tangent = loop(exact, exact * np.concatenate(before), reverse=reverse)[0]
 
     def of_channels(self):
-        """Gate, input and cotangent as (4, T, 16): the library takes time whole."""
+        """Return gate, input and cotangent as (4, T, 16), where the library does not split time."""
         given = (self.gate, self.input, self.grad)
         return [np.repeat(np.repeat(x[None], 16, 2), 4, 0) for x in given]
 
@@ -85,19 +85,19 @@ class SlowDecay:
         return np.max(np.abs(got - want)) <= tolerance * np.max(np.abs(want))
 
 
-#: Shapes of one sequence, of many channels with time split, and with time whole.
+#: Shapes of one sequence (twice), of 64 channels (time is split) and of a batch (time is not).
 SLOW_SUMS = ((100_000,), (100_000, 1), (100_000, 64), (4, 100_000, 16))
 
 
 def check_slow_sum(scan, shape):
-    """The final state for log gates of -1e-4 in float32 and inputs of 1: exactly, it is 10000.046.
-    scan(gate, input, axis) returns all states.
+    """Check the final state for float32 log gates of -1e-4 and inputs of 1: exactly, 10000.046.
 
-    One sequence has the tolerance of SlowDecay. With lanes along channels every step rounds the
-    state, always to the same side, and with time whole the state is 9995.6. The check is then the
-    bound of docs/numerics.md with P = 3, for machines without fused multiply-adds. This allows a
-    relative error of 1.8e-3. Rounded gates have 2.2e-4 and would pass: only the tests with
-    SlowDecay.of_channels detect them.
+    scan(gate, input, axis) returns all states. One sequence has the tolerance of SlowDecay.
+
+    With lanes along channels every step rounds the state in the same direction. If time is not
+    split, the final state is 9995.6. The allowed error is then the bound of docs/numerics.md with
+    P = 3, for machines without fused multiply-adds: 1.8e-3, relatively. Rounded gates cause an error
+    of 2.2e-4, which would pass; only the tests with SlowDecay.of_channels detect them.
     """
     axis = shape.index(100_000)
     got = np.asarray(scan(np.full(shape, -1e-4, np.float32), np.ones(shape, np.float32), axis))
@@ -113,7 +113,7 @@ def check_slow_sum(scan, shape):
 
 
 def pooled(pre, initial_state=None, *, reverse=False, resets=None, zoneout=None):
-    """Outputs, states and final state of QRNN pooling of (..., T, C), in long double."""
+    """Compute outputs, states and final state of QRNN pooling of (..., T, C) in long double."""
     sigmoid = lambda x: 1 / (1 + np.exp(-x))
     candidate, forget, *others = (np.asarray(x, np.longdouble) for x in pre)
     gate = np.broadcast_to(sigmoid(forget), candidate.shape)
@@ -125,21 +125,25 @@ def pooled(pre, initial_state=None, *, reverse=False, resets=None, zoneout=None)
 
 
 def run_alone(module, call):
-    """Runs a call of a test module in an interpreter of its own: threads of other libraries, JAX
-    above all, may not survive a fork."""
+    """Run a call of a test module in a new interpreter.
+
+    Threads of other libraries, JAX above all, may not survive a fork.
+    """
     code = f"import {module}; {module}.{call}"
     here = str(Path(__file__).parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
-# Of six axes that do not merge the first and the fourth, the shortest, are processed from outside.
+# Six axes that do not merge. The library loops over the two shortest, the first and the fourth.
 MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "reverse": False}
 
 
 def apart(random, *, boundary=False, by=0):
-    """Two arrays of MANY_AXES in memory of their own, or so many positions of a processed axis apart
-    in one buffer: 0 is the same array twice."""
+    """Return two views of one buffer, `by` positions apart along axis 0, with the MANY_AXES shape.
+
+    With `boundary`, the shape is that of an initial or final state.
+    """
     shape = [1 if boundary and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
     buffer = random(*(n + 1 for n in shape))
     at = lambda start: (slice(start, start + shape[0]), *(slice(0, n) for n in shape[1:]))
@@ -147,7 +151,7 @@ def apart(random, *, boundary=False, by=0):
 
 
 def overlapping_calls():
-    """(call, what it reads, (what it writes, the one of them whose place that may have))."""
+    """List (call, arrays read, (array written, array read whose memory it may reuse))."""
     pre = ("candidate", "forget_gate", "output_gate")
     boundary_states = ("initial_state", "final_state"), ("initial_grad", "final_grad")
     return [
@@ -163,8 +167,10 @@ def overlapping_calls():
 
 
 def check_many_axes(run):
-    """Arrays that share memory are looked at whole, though some axes are processed from outside.
-    run(call, arrays by name) is a call with MANY_AXES."""
+    """Check that overlaps are detected in whole arrays, though the library loops over outer axes.
+
+    run(call, arrays by name) runs a call with MANY_AXES.
+    """
     from scanrec import _native
 
     is_boundary = lambda name: name.startswith(("initial", "final"))
@@ -180,20 +186,20 @@ def check_many_axes(run):
         return arrays | {other: given, written: over.copy() if spare else over}
 
     for call, read, pair in overlapping_calls():
-        # In place gives what memory apart gives;
+        # A call in place has the result of a call with separate memory.
         want = arrays_of(call, read, pair, 0, spare=True)
         run(call, want)
         got = arrays_of(call, read, pair, 0)
         run(call, got)
         assert got[pair[0]].any() and np.array_equal(got[pair[0]], want[pair[0]]), (call, pair)
-        # one position further along a processed axis it is refused, and nothing is written.
+        # An offset of one position along an outer axis raises an error, and nothing is written.
         arrays = arrays_of(call, read, pair, 1)
         kept = {name: x.copy() for name, x in arrays.items()}
         with pytest.raises(ValueError, match=f"'{pair[0]}'.*apart from '{pair[1]}'.*in place"):
             run(call, arrays)
         assert all(np.array_equal(x, kept[name]) for name, x in arrays.items())
 
-    # Pairs that may not be one array, nor apart by one position.
+    # These pairs may neither be one array nor overlap with an offset of one position.
     for call, read, pair in (
         ("linear_scan", ("gate", "input"), ("state", "gate")),
         ("linear_scan_vjp", ("gate", "state", "state_grad"), ("gate_grad", "state")),
@@ -209,7 +215,7 @@ def check_many_axes(run):
                 run(call, arrays)
             assert all(np.array_equal(x, kept[name]) for name, x in arrays.items())
 
-    # Slices that interleave have places of their own, in any number of axes.
+    # Interleaved slices do not overlap, with any number of axes.
     shape = MANY_AXES["shape"]
     for names in (("gate", "input", "state"), ("gate", "state", "input")):
         buffer = Random(8)(*shape[:-1], 3 * shape[-1])[..., ::-1]
@@ -219,13 +225,13 @@ def check_many_axes(run):
         run("linear_scan", alone)
         assert all(np.array_equal(x, alone[name]) for name, x in shared.items())
 
-    # Outputs have a place for every element.
+    # Every element of an output needs its own address.
     whole, (gate, _) = np.full((4, 4, 5, 3, 6, 4), 7.0), apart(Random(9))
     strides = [s // 8 for s in whole.strides]
     for outer, words in ((0, "own place"), (strides[1], "nest"), (2**61, "address space")):
         for name, read in (("state", "input"), ("input_grad", "state_grad")):
             if outer == 0 and name == "input_grad":
-                continue  # the sum
+                continue  # a stride of 0 requests the sum
             state = _native.Array(whole.ctypes.data, [outer, *strides[1:]])
             call = "linear_scan" if name == "state" else "linear_scan_vjp"
             with pytest.raises(ValueError, match=f"'{name}'.*{words}"):

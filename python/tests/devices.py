@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tests of arrays on GPUs share: the devices that a call runs on.
+"""Fixtures that run GPU calls on the emulator or on a GPU.
 
 SCANREC_EMULATED_CUDA names a build of libscanrec_cuda for the emulator of the C++ tests
-(-DSCANREC_CUDA_ON_HOST=ON): its calls take arrays of the host. What needs a GPU, and a framework
-that sees it, runs where there is one.
+(-DSCANREC_CUDA_ON_HOST=ON), whose calls take host arrays. Tests on a GPU are skipped if no
+framework sees one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDING = {
 
 @pytest.fixture(params=["emulator", "gpu"])
 def device(request):
-    """How a call runs on arrays of the host: on the emulator as they are, on a GPU on copies."""
+    """Return a function that runs a call on host arrays, which are copied for a GPU."""
     if request.param == "emulator":
         request.getfixturevalue("emulated")
         return lambda call, arrays, *more, **problem: _cuda.call(
@@ -65,7 +65,7 @@ def run_on_copies(torch, call, arrays, *more, **problem):
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """The library, whose GPU is the host."""
+    """Use the emulated library, whose kernels run on the host."""
     path = os.environ.get("SCANREC_EMULATED_CUDA")
     if not path:
         pytest.skip("SCANREC_EMULATED_CUDA names no library")
@@ -74,12 +74,12 @@ def emulated(monkeypatch):
 
 
 def is_real_part(x):
-    """Whether an array is that of complex numbers, whose imaginary parts a call finds beside it."""
+    """Return whether this is a view of the real parts of complex numbers."""
     return x.dtype.kind in "fV" and x.ndim > 0 and x.strides[-1] == 2 * x.itemsize
 
 
 class Memory:
-    """Memory to work in, filled with what no kernel may take for zeros."""
+    """Workspace filled with 0xFF bytes, to detect kernels that expect zeros."""
 
     def __init__(self):
         self.lent = []
@@ -98,7 +98,7 @@ def array_of(x):
 
 @pytest.fixture
 def torch_on_emulator(emulated, monkeypatch):
-    """Tensors of the CPU are run as those of a GPU would be."""
+    """Run CPU tensors through the GPU code path, on the emulator."""
     torch = pytest.importorskip("torch")
     from scanrec._torch import operators
 

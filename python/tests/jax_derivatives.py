@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Derivatives of functions of JAX against differences."""
+"""Checks of JAX derivatives against finite differences."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from conftest import derivative
 
 
 def check_derivatives(f, at, random, order=2, tolerance=1e-8):
-    """Compare derivatives up to an order, taken in every sequence of modes, with differences.
+    """Compare derivatives up to an order, in every sequence of modes, with finite differences.
 
-    Outputs are summed with random weights. A tangent is taken along one direction of all arguments;
-    the gradient of a gradient is that of its inner product with the direction. Derivatives of one
-    order are then the same in all sequences of modes: a number, or an array for each argument.
-    They are compared with differences, along the direction, of those one order below.
+    Outputs are summed with random weights. A tangent is taken along one direction of all arguments.
+    The gradient of a gradient is that of its inner product with the direction. Derivatives of one
+    order are then equal for all sequences of modes: a number, or an array for each argument.
+    They are compared with differences along the direction of derivatives one order lower.
     """
     drawn = lambda x: random(*x.shape, dtype=jnp.result_type(x))
     weights = jax.tree.map(drawn, jax.eval_shape(f, *at))
@@ -39,7 +39,7 @@ def check_derivatives(f, at, random, order=2, tolerance=1e-8):
 
     @cache
     def near(step, moved=every):
-        """All derivatives with these arguments moved."""
+        """Return all derivatives, with these arguments moved along the direction."""
         given = (x + step * m * (i in moved) for i, (x, m) in enumerate(zip(at, moves)))
         return jax.tree.map(np.asarray, run(*given))
 
@@ -64,9 +64,9 @@ def check_derivatives(f, at, random, order=2, tolerance=1e-8):
 
 
 def jacobian(f, arrays):
-    """Derivatives of a number, or of an array for each argument, by differences in each element.
+    """Compute the Jacobian by differences in each element, with the structure of jax.jacfwd.
 
-    The result is that of jax.jacfwd. Complex functions are holomorphic.
+    Complex functions must be holomorphic.
     """
     columns = []
     for i, x in enumerate(map(np.asarray, arrays)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers of scanrec.jax.nn as loops of NumPy in long double: what tests compare with."""
+"""Reference loops for the layers of scanrec.jax.nn, in NumPy and long double."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDE = {"f": np.longdouble, "c": np.clongdouble, "b": bool}
 
 
 def wide(tree):
-    """The arrays of a tree as NumPy's in long double."""
+    """Convert the arrays of a tree to NumPy arrays in long double."""
     return jax.tree.map(lambda x: np.asarray(x).astype(WIDE[np.asarray(x).dtype.kind]), tree)
 
 
@@ -30,14 +30,14 @@ def softplus(x):
 
 
 def block_diagonal(blocks):
-    """The matrix with these square blocks, (N, M, M), along its diagonal."""
+    """Return the matrix with square blocks (N, M, M) along its diagonal."""
     number, size = blocks.shape[:2]
     eye = np.eye(number, dtype=blocks.dtype)
     return np.einsum("nij,nm->nimj", blocks, eye).reshape((number * size,) * 2)
 
 
 def advance(layer, p, carry, begins, u):
-    """One step of one direction: (state, output). `begins`, (B, 1): the carried state is 0."""
+    """Run one step of one direction: (state, output). `begins`, (B, 1), resets the carry to 0."""
     zero = lambda x: np.where(begins.reshape(begins.shape[:1] + (1,) * (x.ndim - 1)), 0, x)
     (h, *more), bias = map(zero, carry), p.get("bias", 0)
     if isinstance(layer, nn.QRNN):
@@ -87,7 +87,7 @@ def advance(layer, p, carry, begins, u):
 
 
 def stepwise(layer, params, x, state=None, reset_mask=None):
-    """layer.apply by a loop over `advance`, on arrays of `wide`; marks: (B, T + 1)."""
+    """Compute layer.apply by a loop over `advance`, on arrays of `wide`; resets are (B, T + 1)."""
     first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
     resets = (
@@ -116,15 +116,15 @@ def stepwise(layer, params, x, state=None, reset_mask=None):
     return x, type(first)(*finals) if isinstance(first, tuple) else finals[0]
 
 
-#: The step of differences.
+#: The step of the finite differences.
 STEP = 1e-4
 
 
 def check_gradients(function, at, gradients, random, tolerance=1e-10):
     """Compare each array's gradient with the derivative along one random direction.
 
-    Every element contributes to it. The tolerance is relative to the sum of their magnitudes;
-    differences have the rounding of the function, divided by their step.
+    Every element contributes to it, and the tolerance is relative to the sum of their magnitudes.
+    It also allows the function's rounding error divided by the step of the differences.
     """
     leaves, tree = jax.tree.flatten(at)
     found = jax.tree.leaves(gradients)
@@ -133,7 +133,7 @@ def check_gradients(function, at, gradients, random, tolerance=1e-10):
     for i, (x, gradient) in enumerate(zip(leaves, map(np.asarray, found))):
         assert gradient.shape == x.shape and gradient.dtype.kind == x.dtype.kind
         parts = [random(*x.shape) for _ in range(2 if x.dtype.kind == "c" else 1)]
-        # Elements of either sign, none close to 0.
+        # Elements have either sign, and none is close to 0.
         along = sum(unit * (np.sign(part) + part) for unit, part in zip((1, 1j), parts))
         change = lambda step, i=i, x=x, along=along: function(
             tree.unflatten([*leaves[:i], x + step * along, *leaves[i + 1 :]])

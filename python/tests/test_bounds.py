@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls on arrays that begin or end at an inaccessible page: nothing is read or written outside.
+"""Tests that calls do not access memory outside their arrays, which border inaccessible pages.
 
-An access outside of an array ends the process, so the cases run in one of their own; the last line
-that it prints is the case that failed.
+Such an access ends the process, so the cases run in a subprocess. The last line that it prints names
+the case that failed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from scanrec._op.spec import is_boundary, primal_of
 
 try:
     from ml_dtypes import bfloat16
-except ImportError:  # NumPy has none of its own
+except ImportError:  # NumPy itself has no bfloat16
     bfloat16 = None
 
 DTYPES = {
     "float32": "float32", "float64": "float64", "complex64": "float32", "complex128": "float64",
     "bfloat16": "float32", "float16": "float32",
 }  # fmt: skip
-"""The element types, and the real type that each computes in."""
+"""Element types, and the real type of their arithmetic."""
 LENGTHS = (0, 1, 2, 3, 15, 16, 17, 33, 65, 66, 127, 128, 129, 130, 260)
 CHANNELS = (1, 2, 3, 7, 8, 15, 16, 17, 19, 33, 64, 65, 129)
 
@@ -45,7 +45,7 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 class Memory:
-    """Bytes between two inaccessible pages: against the first or the second, at random."""
+    """Bytes between two inaccessible pages, adjacent to one of them at random."""
 
     def __init__(self, size, rng):
         page = mmap.PAGESIZE
@@ -66,7 +66,7 @@ class Memory:
 
 
 def random_strides(shape, rng, broadcast):
-    """Strides of either sign, in elements: axes in any order, some with gaps, some broadcast."""
+    """Return strides of either sign, in elements. Axes are shuffled; some have gaps or broadcast."""
     axes = list(range(len(shape)))
     rng.shuffle(axes)
     strides, span = [0] * len(shape), rng.choice((1, 1, 1, 1, 2))
@@ -76,17 +76,17 @@ def random_strides(shape, rng, broadcast):
         span += rng.choice((0, 0, 0, 0, 1, 3))
         strides[axis] = rng.choice((1, 1, -1)) * span
         if shape[axis] == 1 and rng.random() < 0.5:
-            strides[axis] = 4099  # of one index: any number
+            strides[axis] = 4099  # an axis of extent 1 may have any stride
         span *= max(shape[axis], 1)
     return strides
 
 
 class Guarded:
-    """Random numbers between -1 and 1 in memory of their own; the gaps between them are NaN."""
+    """Random numbers between -1 and 1 in their own memory; the gaps between them are NaN."""
 
     def __init__(self, shape, dtype, rng, broadcast=False, scale=1.0):
         self.strides = random_strides(shape, rng, broadcast)
-        # Along a stride of 0 there is one element; an array of sums has it even if they are empty.
+        # A stride of 0 stores one element, even of an axis of extent 0: it is an empty sum.
         stored = [1 if stride == 0 else n for n, stride in zip(shape, self.strides)]
         kind = np.dtype({"bfloat16": "uint16"}.get(dtype, dtype))
         steps = [(n - 1) * stride for n, stride in zip(stored, self.strides)]
@@ -109,14 +109,14 @@ class Guarded:
         owned = np.zeros(span, bool)
         owned_view = np.ndarray(stored, bool, owned, first, self.strides)
         owned_view[...] = True
-        self.unit = 1  # numbers per element that strides count
+        self.unit = 1  # stored numbers per element; strides of a call count numbers
         self.gaps = np.repeat(~owned, kind.itemsize)
         self.dtype = dtype
-        # As the call sees it, broadcast.
+        # The broadcast array, as the call reads it.
         self.view = np.broadcast_to(self.array, shape)
 
     def make_negative(self):
-        """-|x| for every number."""
+        """Replace every number x by -|x|."""
         if self.dtype == "bfloat16":
             self.array |= 0x8000
         else:
@@ -127,7 +127,7 @@ class Guarded:
         return native.Array(self.array.ctypes.data, [self.unit * stride for stride in self.strides])
 
     def check(self):
-        """Nothing between the elements has been written, and they are numbers."""
+        """Check that no gap between the elements was written and that all elements are finite."""
         now = np.frombuffer(self.memory.bytes, np.uint8)
         assert np.all(now[self.gaps] == 0xFF)
         numbers = self.array
@@ -137,7 +137,7 @@ class Guarded:
 
 
 class Case:
-    """A random problem: a shape, an axis of time, and arrays of its shape.
+    """A random problem: a shape, a time axis, and arrays of this shape.
 
     Kernels take four axes, and the library loops over the others. With `many_axes` there are six.
     They rarely merge, because each array has its own order of strides.
@@ -179,7 +179,7 @@ class Case:
         shape = list(self.shape)
         shape[self.axis] += self.more
         reset_mask = self.add("resets", shape, "bool")
-        # Marks of every step, as calls of the package have them.
+        # The package passes no reset mask that broadcasts along time.
         if reset_mask.strides[self.axis] == 0:
             del self.arrays["resets"]
             self.more = False
@@ -193,7 +193,7 @@ class Case:
 
 
 def run_native(call, dtype, number):
-    """A call of the C interface with random arrays of a random problem."""
+    """Run a call of the C interface on the arrays of a random problem."""
     case = Case(number, dtype, many_axes=number % 8 == 7)
     options = {}
     reads, writes = native.CALLS[call].reads, native.CALLS[call].writes
@@ -206,7 +206,7 @@ def run_native(call, dtype, number):
             absent.add("input_gate")
         if absent >= {"input_gate"} and case.one_in(2):
             absent.add("output_gate")
-        # States are kept, or checkpoints; where outputs are states, by these.
+        # The call keeps states or checkpoints. Without an output gate, the outputs are the states.
         keeps = "checkpoints" if case.one_in(2) else "state"
         absent.add({"checkpoints": "state", "state": "checkpoints"}[keeps])
         absent |= {f"{name}_grad" for name in absent}
@@ -233,7 +233,7 @@ def run_native(call, dtype, number):
         else:
             case.add(name)
             if name == "gate" and options.get("logarithms"):
-                case.arrays[name].make_negative()  # gates below 1
+                case.arrays[name].make_negative()  # keeps gates below 1
     for name in writes:
         if name == "checkpoints":
             case.add(name, checkpoints, case.boundary_dtype, broadcast=False)
@@ -252,7 +252,7 @@ def run_native(call, dtype, number):
 
 
 def run_selective(call, dtype, number):
-    """A selective scan of the C interface; `dtype` is that of its states."""
+    """Run a selective scan of the C interface; `dtype` is the element type of its states."""
     case = Case(number, dtype)
     rng, real = case.rng, DTYPES[dtype]
     batch, time = rng.choice((1, 2, 3)), rng.choice(LENGTHS)
@@ -288,7 +288,7 @@ def run_selective(call, dtype, number):
             case.add(name, (batch, time + case.more, channels), "bool", broadcast=False)
         elif of in typed:
             if of in ("b", "c") and dtype.startswith("complex"):
-                # Strides count real numbers, each of which an imaginary one follows.
+                # Strides count numbers: real and imaginary parts alternate.
                 case.add(name, typed[of], dtype, broadcast=False).unit = 2
                 dtypes[name] = real
             else:
@@ -314,7 +314,7 @@ def run_selective(call, dtype, number):
 
 
 def run_conv1d(call, dtype, number):
-    """A causal convolution of the C interface; `dtype` is that of its weights."""
+    """Run a causal convolution of the C interface; `dtype` is the element type of its weights."""
     case = Case(number, dtype)
     rng = case.rng
     batch, time, channels = rng.choice((1, 2, 3)), rng.choice(LENGTHS), rng.choice(CHANNELS)
@@ -348,7 +348,7 @@ def run_conv1d(call, dtype, number):
 
 
 def run_numpy(call, dtype, number):
-    """A call of the NumPy functions on views of random strides."""
+    """Run a NumPy function on views with random strides."""
     case = Case(number, dtype)
     for name in ("gate", "input", "state", "state_grad", "gate_tangent", "input_tangent"):
         case.add(name)
@@ -399,7 +399,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", sorted({call for call, _ in CALLS}))
-def test_nothing_is_read_or_written_outside_of_arrays(call):
+def test_calls_access_no_memory_outside_their_arrays(call):
     ran = subprocess.run(
         [sys.executable, __file__, call, "150"], capture_output=True, text=True, timeout=600
     )

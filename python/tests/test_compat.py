@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.compat: what the packages it stands in for return, gradients with it, and where it
-differs."""
+"""Tests of scanrec.compat against recorded results of the packages that it replaces.
+
+They cover values, gradients, errors and intended differences.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ INDEX = json.loads(KEPT["index"].tobytes())
 
 
 def kept():
-    """Results by name of the case, in the order of the file."""
+    """Return the recorded results by case name, in the order of the file."""
     results, at = {}, 0
     for name, made in INDEX.items():
         results[name] = []
@@ -44,9 +46,8 @@ WANTED = kept()
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_results(case):
-    """Both sides round a few operations per step of 9, on numbers of the size of the largest
-    one."""
+def test_values_and_gradients_equal_the_recorded_ones(case):
+    """The tolerance covers a few roundings in each of 9 steps, relative to the largest number."""
     call, arguments = called(case)
     results = {"torch": torch_results, "jax": jax_results}[case.framework]
     got = results(call, arguments)
@@ -55,12 +56,12 @@ def test_results(case):
         assert np.abs(x ^ y if x.dtype == bool else x - y).max() <= 1e-13 * (1 + np.abs(y).max())
 
 
-def test_every_case_is_kept():
+def test_every_case_has_recorded_results():
     assert list(INDEX) == [case.name for case in CASES]
 
 
 def imports(modules):
-    """The frameworks that an import of these modules of scanrec.compat takes with it."""
+    """Return the frameworks that an import of these modules of scanrec.compat imports, too."""
     names = ", ".join(f"scanrec.compat.{module}" for module in modules)
     code = f"import sys, {names}; print(*sorted(sys.modules.keys() & {{'jax', 'torch'}}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -69,18 +70,18 @@ def imports(modules):
     return ran.stdout.split()
 
 
-def test_an_import_takes_no_framework():
+def test_importing_s5_imports_no_framework():
     assert imports(["s5"]) == []
 
 
 @pytest.mark.parametrize("kind", ["torch", "jax"])
-def test_a_module_imports_its_own_framework_alone(kind):
+def test_a_module_imports_only_its_own_framework(kind):
     framework(kind)
     modules = {case.ours.partition(".")[0] for case in CASES if case.framework == kind} - {"s5"}
     assert imports(modules) == [kind]
 
 
-def test_scan_of_accelerated_scan_is_that_of_warp():
+def test_accelerated_scan_exports_the_scan_of_warp():
     framework("torch")
     from scanrec.compat.accelerated_scan import scan, warp
 
@@ -92,7 +93,7 @@ def refused(call, error, words, *arguments, **options):
         call(*arguments, **options)
 
 
-def test_torch_refuses():
+def test_invalid_arguments_raise_in_torch():
     torch = framework("torch")
     x, c = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, dtype=torch.complex64)
     scan = ours("accelerated_scan.warp.scan")
@@ -138,7 +139,7 @@ VECTORISED = ("generalized", "td1_return", "td1", "td_lambda_return", "td_lambda
 
 
 @pytest.mark.parametrize("function", [*VECTORISED, *(f"vec_{name}" for name in VECTORISED)])
-def test_errors_name_what_was_called(function):
+def test_errors_name_the_called_function(function):
     torch = framework("torch")
     name = f"{function}_estimate" if "return" in function else f"{function}_advantage_estimate"
     call = ours(f"torchrl.{name}")
@@ -148,7 +149,7 @@ def test_errors_name_what_was_called(function):
     refused(call, ValueError, f"^{name}: argument", *factors, *values, x, done)
 
 
-def test_philtorch_refuses():
+def test_invalid_arguments_raise_in_philtorch():
     torch = framework("torch")
     x, c = torch.zeros(2, 9), torch.zeros(3, dtype=torch.complex64)
     a, eye = torch.zeros(2), torch.eye(3)
@@ -193,13 +194,15 @@ def test_philtorch_refuses():
     refused(comb, ValueError, r"'zi': expected shape \(3,\)", a, 3, x, a)
 
 
-#: Of sequences, steps, states, inputs and outputs.
+#: Numbers of sequences, steps, states, inputs and outputs.
 SIZES = {"b": 2, "n": 6, "m": 3, "f": 4, "p": 5}
 
 
-def test_diagonal_matrices_and_repeated_eigenvalues():
-    """What the original of diag_state_space does not take: A = diag(...), an L of each sequence,
-    and a complex L with real inputs. Eigenvalues may repeat where no eigenvectors are computed."""
+def test_diag_state_space_takes_arguments_that_the_original_rejects():
+    """Check A = diag(...), an L of each sequence, and a complex L with real inputs.
+
+    Eigenvalues may repeat where no eigenvectors are computed.
+    """
     torch = framework("torch")
     call = ours("philtorch.lti.diag_state_space")
     r = np.random.default_rng(8)
@@ -213,8 +216,7 @@ def test_diagonal_matrices_and_repeated_eigenvalues():
     close(call(x, values[:1].expand(3)), call(x, torch.full((3,), 0.5, dtype=torch.float64)))
 
 
-def test_layouts_of_state_spaces():
-    """Every shape that B, C and D may have, against sums that are written out."""
+def test_every_shape_of_b_c_and_d_equals_an_explicit_sum():
     torch = framework("torch")
     call = ours("philtorch.lti.diag_state_space")
     r = np.random.default_rng(9)
@@ -239,8 +241,8 @@ def test_layouts_of_state_spaces():
         torch.testing.assert_close(call(x, values, D=one), want, rtol=0, atol=1e-13)
 
 
-def test_blocks_of_mambapy(monkeypatch):
-    """Its classes, where it is installed, with the scan in place of theirs: here of a stand-in."""
+def test_mambapy_classes_use_this_selective_scan(monkeypatch):
+    """A stand-in replaces the package, which need not be installed."""
     framework("torch")
     module = importlib.import_module("scanrec.compat.mambapy")
     assert not hasattr(module, "other")
@@ -262,7 +264,7 @@ def test_blocks_of_mambapy(monkeypatch):
         del module.__dict__[name]
 
 
-def test_jax_refuses():
+def test_invalid_arguments_raise_in_jax():
     jnp = framework("jax").numpy
     x = jnp.zeros((2, 3, 4))
     scan = ours("recurrentgemma.linear_scan")
@@ -297,8 +299,8 @@ def test_jax_refuses():
     )  # fmt: skip
 
 
-def test_ends_of_trajectories_are_exact():
-    """A NaN stays within its trajectory, though discounts times 0 would carry it on."""
+def test_nan_stays_within_its_trajectory():
+    """A multiplication of the discount by 0 would propagate it."""
     torch = framework("torch")
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 1)))
     done = torch.zeros(8, 1, dtype=torch.bool)
@@ -314,8 +316,7 @@ def test_ends_of_trajectories_are_exact():
     assert not advantage[:4].isnan().any() and advantage[4:7].isnan().all()
 
 
-def test_liquid_states_go_on():
-    """Two halves with the state between them are the whole, in batches, too."""
+def test_batched_liquid_scan_in_two_chunks_equals_the_whole():
     torch = framework("torch")
     scan = ours("s5.s5_model.apply_ssm_liquid")
     r = np.random.default_rng(1)
@@ -332,9 +333,8 @@ def test_liquid_states_go_on():
     torch.testing.assert_close(final, last, rtol=0, atol=1e-14)
 
 
-def test_products_of_coefficients_do_not_lose_digits():
-    """Logarithms that add up to -30000: in float32 their sums would have no digits behind the
-    point."""
+def test_long_products_of_log_coefficients_keep_float32_accuracy():
+    """The logarithms add up to -30000. In float32, sums of this size are multiples of 0.002."""
     torch = framework("torch")
     scan = ours("minGRU_pytorch.heinsen_associative_scan_log")
     r = np.random.default_rng(2)
@@ -345,13 +345,12 @@ def test_products_of_coefficients_do_not_lose_digits():
     coeffs, values = coeffs.float(), values.float()
     got, exact = scan(coeffs, values), scan(coeffs.double(), values.double())
     assert got.dtype == torch.float32 and ((got - exact).abs() <= 1e-6 * exact).all()
-    # Computed in float32, and rounded once.
+    # Results for bfloat16 are computed in float32 and rounded once.
     low = [x.bfloat16() for x in (coeffs, values)]
     assert torch.equal(scan(*low), scan(*(x.float() for x in low)).bfloat16())
 
 
-def test_slow_coefficients_keep_what_their_logarithms_hold():
-    """In states and in both gradients."""
+def test_slow_decays_are_accurate_in_states_and_gradients():
     torch = framework("torch")
     slow = SlowDecay()
     coeffs, values = torch.from_numpy(slow.gate), torch.from_numpy(slow.input).log()
@@ -360,12 +359,11 @@ def test_slow_coefficients_keep_what_their_logarithms_hold():
     state = scan(coeffs[None], values[None])[0]
     state.backward(torch.from_numpy(slow.grad))
     assert slow.close(state.detach(), "state") and slow.close(coeffs.grad, "gate_grad")
-    want = slow.input * slow.input_grad  # of the logarithm of an input
+    want = slow.input * slow.input_grad  # the gradient of a log input
     assert np.max(np.abs(values.grad.numpy() - want)) <= slow.tolerance * np.max(np.abs(want))
 
 
-def test_kinds_of_scans_of_recurrentgemma():
-    """What chooses a kernel of theirs is taken, and nothing depends on it."""
+def test_kernel_options_of_recurrentgemma_do_not_change_results():
     x = framework("jax").numpy.full((1, 3, 2), 0.5)
     scan = ours("recurrentgemma.linear_scan")
     kinds = enum.Enum("ScanType", "AUTO LINEAR_NATIVE ASSOCIATIVE_NATIVE LINEAR_PALLAS")
@@ -374,7 +372,7 @@ def test_kinds_of_scans_of_recurrentgemma():
         assert (y == scan(x, x)[0]).all() and (last == y[:, -1]).all()
 
 
-def test_time_of_returns_by_position():
+def test_time_dim_may_be_positional():
     torch = framework("torch")
     values = ours("torchrl.vec_td1_return_estimate")
     x, done = torch.rand(4, 5, 3), torch.zeros(4, 5, 3, dtype=torch.bool)
@@ -382,8 +380,8 @@ def test_time_of_returns_by_position():
     assert (values(0.9, x, x, done, done, None, -1) == want).all()
 
 
-def test_types_of_recurrentgemma():
-    """States are of the type of x, the last one of the accumulator's; pairs come back as pairs."""
+def test_result_types_of_recurrentgemma():
+    """States have the type of x, and the last one that of the accumulator. Pairs return as pairs."""
     jax = framework("jax")
     jnp = jax.numpy
     scan = ours("recurrentgemma.linear_scan")
@@ -409,8 +407,8 @@ def test_types_of_recurrentgemma():
     assert final.dtype == jnp.complex64
 
 
-def test_operators_of_memax():
-    """What is no linear recurrence is scanned as it is; resets of one that is reset a NaN off."""
+def test_memax_scans_any_associative_operator():
+    """Operators that are not linear recurrences are called directly. A reset stops a NaN."""
     jax = framework("jax")
     jnp = jax.numpy
     scan = ours("memax.semigroup_scan")
@@ -419,7 +417,7 @@ def test_operators_of_memax():
     assert (scan(jnp.maximum, first, x) == np.maximum(np.maximum.accumulate(x), first)).all()
     added = scan(lambda i, j: i + j, first, x)
     assert np.abs(added - (np.cumsum(x, 0) + first)).max() < 1e-14
-    swapped = lambda i, j: (j[0] * i[0], i[0] * j[1] + i[1])  # the same from the other end
+    swapped = lambda i, j: (j[0] * i[0], i[0] * j[1] + i[1])  # affine, swapped
     gates = r.uniform(size=(9, 2))
     _, got = scan(swapped, (np.ones(2), np.zeros(2)), (gates, x))
     before = np.concatenate((np.ones((1, 2)), np.cumprod(gates, 0)[:-1]))
@@ -433,7 +431,7 @@ def test_operators_of_memax():
     assert scan(Resettable(), (state[0], np.asarray(True)), ((gates, x), starts))[1].all()
 
 
-def test_returns_refuse_complex_numbers():
+def test_complex_numbers_in_returns_raise_type_error():
     framework("jax")
     steps = np.ones(3, np.float32)
     for value in (1j, [1j] * 3, np.full(3, 1j, np.complex64)):
@@ -443,7 +441,7 @@ def test_returns_refuse_complex_numbers():
             ours("rlax.discounted_returns")(steps, steps, value)
 
 
-def test_batches_of_returns():
+def test_vmap_of_vtrace_equals_single_calls():
     jax = framework("jax")
     vtrace = ours("rlax.vtrace")
     given = np.random.default_rng(6).uniform(size=(5, 7, 3))
@@ -451,7 +449,7 @@ def test_batches_of_returns():
     assert (got[:, 1] == vtrace(*given[..., 1])).all()
 
 
-def test_functions_of_one_body_take_their_own_parameters_alone():
+def test_functions_with_a_shared_body_check_their_own_signatures():
     torch = framework("torch")
     values, wide = ours("torchrl.td1_return_estimate"), ours("torchrl.vec_td1_return_estimate")
     x, done = torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool)

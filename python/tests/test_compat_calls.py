@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.compat: signatures are those of the packages it stands in for, and calls go through
-transformations of their frameworks."""
+"""Tests of signatures in scanrec.compat, and of calls under transformations of the frameworks."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from compat_cases import CASES, functions, jax_parts, shown, torch_parts, weight
 SIGNATURES = json.loads((Path(__file__).parent / "data/compat_signatures.json").read_text())
 
 
-def test_every_signature_is_kept():
+def test_every_function_has_a_recorded_signature():
     import scanrec.compat
 
     assert list(SIGNATURES) == list(functions(Path(scanrec.compat.__file__).parent))
 
 
-#: Ours, where it is another on purpose; None is their ScanType.AUTO.
+#: Intended differences: (original, ours). Our None means ScanType.AUTO.
 OTHER_DEFAULTS = {"recurrentgemma.linear_scan": ("scan_type=<ScanType.AUTO: 1>", "scan_type=None")}
 
 
 @pytest.mark.parametrize("kind", ["torch", "jax"])
-def test_signatures(kind):
-    """Names, kinds and defaults of parameters; of what takes no names their number."""
+def test_signatures_equal_the_original_ones(kind):
+    """Compare names, kinds and defaults, or the number of parameters if they are positional-only."""
     framework(kind)
     parent = lambda name: name.rpartition(".")[0]
     frameworks = {parent(case.ours): case.framework for case in CASES}
@@ -47,7 +46,7 @@ def test_signatures(kind):
 
 
 def inner(x, y):
-    """Of lists of tensors or arrays; of complex ones as of pairs."""
+    """Return the inner product of two lists of tensors, complex numbers being pairs of real ones."""
     number = lambda a, b: (a * b.conj()).real.sum() if "complex" in str(b.dtype) else (a * b).sum()
     return sum(number(a, b) for a, b in zip(x, y, strict=True))
 
@@ -58,8 +57,8 @@ def named(kind, but=()):
 
 
 @named("torch")
-def test_transformations_in_torch(case):
-    """Second derivatives against differences, tangents against gradients, and batches."""
+def test_derivatives_and_vmap_in_torch(case):
+    """Compare second derivatives with differences, tangents with gradients, and vmap with a loop."""
     torch = framework("torch")
     function, given = torch_parts(*called(case))
     draw = torch.Generator().manual_seed(7)
@@ -77,7 +76,7 @@ def test_transformations_in_torch(case):
         torch.testing.assert_close(got, torch.stack(parts), rtol=1e-13, atol=1e-13)
 
 
-#: Cases that are computed in different ways; each takes half a second.
+#: Cases with different implementations. Each takes half a second.
 COMPILED = (
     "mambapy.selective_scan",
     "minGRU_pytorch.heinsen_associative_scan_log",
@@ -91,8 +90,7 @@ COMPILED = (
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_compiles(name):
-    """Whole, in PyTorch's tracers; values and gradients."""
+def test_fullgraph_compilation_keeps_values_and_gradients(name):
     torch = framework("torch")
     (case,) = (case for case in CASES if case.name == name)
     function, given = torch_parts(*called(case))
@@ -106,17 +104,19 @@ def test_compiles(name):
     torch.testing.assert_close(*both, rtol=1e-13, atol=1e-13)
 
 
-#: Cases that are computed as others are.
+#: Ends of names of cases that share an implementation with other cases.
 ALIKE = ("stopped", "forward", "leaky_vtrace", "discounted_returns")
 
 
 @named("jax", but=ALIKE)
-def test_transformations_in_jax(case):
-    """Tangents against gradients, second derivatives of two kinds against each other, and batches;
-    all within one program."""
+def test_derivatives_and_vmap_in_jax(case):
+    """Compare tangents with gradients, two kinds of second derivatives, and vmap with a loop.
+
+    One program computes all of them.
+    """
     jax = framework("jax")
     call, arguments = called(case)
-    # Where gradients end tangents are not those of the values.
+    # Stopped gradients would differ from the tangents of the values.
     if "stop_target_gradients" in inspect.signature(call).parameters:
         arguments["stop_target_gradients"] = False
     whole, given = jax_parts(call, arguments)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.compat: every form of one argument with every form of another, at every length of
-time."""
+"""Tests of scanrec.compat with every pair of argument forms, at several sequence lengths."""
 
 from __future__ import annotations
 
@@ -20,20 +19,19 @@ def test_every_function_has_forms():
 
 
 def arrays(values):
-    """The arrays within tuples."""
+    """List the arrays in nested tuples."""
     if isinstance(values, tuple):
         return [x for value in values for x in arrays(value)]
     return [np.asarray(values)]
 
 
 def loss(values):
-    """A sum of all numbers, no two of them counted alike."""
+    """Sum all numbers with distinct weights."""
     return sum((weights(x.shape) * x.real).sum() for x in values if x.dtype != bool)
 
 
 def moved(arguments, directions, length):
-    """The arguments with real and complex arrays moved along directions, as long as there are
-    any."""
+    """Return the arguments, with each real or complex array moved along the next direction."""
     if isinstance(arguments, tuple):
         return tuple(moved(x, directions, length) for x in arguments)
     if isinstance(arguments, np.ndarray) and arguments.dtype.kind in "fc":
@@ -42,7 +40,7 @@ def moved(arguments, directions, length):
 
 
 def slope(forms, arguments, directions):
-    """The derivative of the loop's loss along the directions, by differences."""
+    """Return the derivative of the loop's loss along the directions, by differences."""
     at = lambda length: {
         k: moved(x, steps, length) for steps in [iter(directions)] for k, x in arguments.items()
     }
@@ -52,7 +50,7 @@ def slope(forms, arguments, directions):
 
 
 def torch_values(call, arguments):
-    """Values, and gradients of their loss."""
+    """Return values, and gradients of their loss."""
     torch = framework("torch")
     function, given = torch_parts(call, arguments)
     leaves = [x.requires_grad_() for x in given]
@@ -65,7 +63,7 @@ def torch_values(call, arguments):
 
 
 def jax_values(call, several):
-    """The same of several arguments in JAX, in one program."""
+    """Return values and gradients for several sets of arguments, from one program of JAX."""
     jax = framework("jax")
     parts = [jax_parts(call, arguments) for arguments in several]
 
@@ -89,9 +87,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_pairs_of_forms(name):
-    """Values and gradients are those of a loop over steps, computed in float64 or on numbers whose
-    products are exact in float32; gradients of it are differences, which 1e-7 is enough for."""
+def test_every_pair_of_forms_equals_the_loop(name):
+    """Compare values and gradients with the reference loop.
+
+    Numbers are float64, or their products are exact in float32. Gradients of the loop are
+    differences, with a tolerance of 1e-7.
+    """
     forms = FORMS[name]
     framework(forms.framework)
     call = ours(name)
@@ -127,7 +128,8 @@ def test_pairs_of_forms(name):
     assert taken == {(name, form) for name, given in forms.forms.items() for form in given}
 
 
-#: A row for each way in which functions of PyTorch prepare scans; other forms are the first ones.
+#: A row for each way in which functions of PyTorch prepare scans. Other arguments have their first
+#: form.
 COMPILED = [
     ("minGRU_pytorch.heinsen_associative_scan_log", {"_x": "btc"}),
     ("mambapy.selective_scan", {}),
@@ -148,10 +150,12 @@ COMPILED = [
 
 
 @pytest.mark.parametrize("name, chosen", COMPILED, ids=lambda x: str(x).rpartition(".")[2])
-def test_lengths_share_a_program(name, chosen):
-    """The default backend may fix a length where tracers do not. Values and gradients are those of
-    the call that is not compiled. Agents have the length as a number, which becomes dynamic when it
-    changes, in a second program."""
+def test_all_lengths_share_a_compiled_program(name, chosen):
+    """Values and gradients equal those without compilation.
+
+    The test uses the default backend, which may specialise on a length where tracers do not. Agents
+    hold the length as a number, which becomes dynamic when it changes, in a second program.
+    """
     torch = framework("torch")
     call = ours(name)
     row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | chosen
@@ -180,14 +184,14 @@ def test_lengths_share_a_program(name, chosen):
     assert programs == (2 if "self" in row else 1)
 
 
-#: Arguments that gates are made of, and that outputs multiply states by. They get no gradients.
+#: Arguments that gates are computed from, or that multiply states. They get no gradients.
 CONSTANT = {
     *("A", "C", "Lambda_bars", "L", "C_tilde", "a", "b", "coeffs", "decay", "delta", "fdones"),
     *("forget", "gamma", "gates", "lmbda", "log_coeffs", "log_mu", "log_pi"),
     *("mb_fdones", "mb_masks"),
 }
 
-#: How many arrays over time are kept all the same, where any are.
+#: The number of arrays over time that some functions keep nevertheless.
 KEPT = {
     "torchlpc.sample_wise_lpc": 1,  # the gate, -a
     "torchrl.vtrace_advantage_estimate": 2,  # rho, and the gate
@@ -197,8 +201,7 @@ KEPT = {
 
 
 def kept(name, row, constant, steps=500):
-    """How many arrays over time, other than arguments and booleans, a call keeps for its
-    gradients."""
+    """Count the arrays over time that a call keeps for gradients, except arguments and booleans."""
     torch = framework("torch")
     call = ours(name)
     arguments = arguments_of(name, row, steps)
@@ -209,7 +212,7 @@ def kept(name, row, constant, steps=500):
     given, found = {address(x) for x in tensors.values()}, {}
 
     def pack(x):
-        # A view keeps all that it is a view of.
+        # A view keeps its whole base array.
         if x.dtype != torch.bool and x.untyped_storage().nbytes() >= 8 * steps:
             found[address(x)] = x
         return x
@@ -219,7 +222,7 @@ def kept(name, row, constant, steps=500):
     return len(found.keys() - given)
 
 
-#: Functions of PyTorch whose gates are not made of inputs.
+#: Functions of PyTorch whose gates do not depend on inputs.
 OF_GATES = [k for k, forms in FORMS.items() if forms.framework == "torch" and "liquid" not in k]
 
 
@@ -230,9 +233,11 @@ def test_constant_gates_keep_no_states(name):
     assert kept(name, row, CONSTANT) == KEPT.get(name, 0)
 
 
-def test_last_values_keep_no_array():
-    """A discount's gradient reads the states and the sum that it multiplies, and the value that the
-    scan starts from: one of each sequence, which is no view of the others."""
+def test_the_gradient_of_a_discount_keeps_two_arrays():
+    """The gradient reads the states and the sum that the discount multiplies.
+
+    It also reads the last value of each sequence, which is a copy: a view would keep all values.
+    """
     name = "torchrl.td_lambda_return_estimate"
     row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | {"gamma": "0-d"}
     assert kept(name, row, ()) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays on GPUs give what arrays on CPUs give: the kernels of libscanrec_cuda."""
+"""Tests that libscanrec_cuda has the results of the CPU library, alone and in the frameworks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_on_cpu(call, arrays, **problem):
 
 
 def both(device, call, dtype, shape, read, written, **problem):
-    """The results of a call on a CPU and on a device, as dictionaries."""
+    """Return the results of a call on the CPU and on a device, as dictionaries."""
     out = []
     for run in (run_on_cpu, device):
         results = {name: np.full_like(x, 77) for name, x in written.items()}
@@ -42,7 +42,7 @@ DTYPES = list(_native.DTYPES)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 70, 33), (1, 1500, 2), (3, 1, 5)])
-def test_scans(device, dtype, shape):
+def test_linear_scans_equal_the_cpu(device, dtype, shape):
     random, kind = Random(1), numpy_dtype(dtype)
     boundary, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
     gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
@@ -74,7 +74,7 @@ def test_scans(device, dtype, shape):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_pooling(device, dtype, count):
+def test_pooling_equals_the_cpu(device, dtype, count):
     random, kind, shape = Random(count), numpy_dtype(dtype), (2, 70, 18)
     packed = random(*shape[:2], count * shape[2], dtype=kind, scale=2.0)
     pre = dict(zip(GATES, np.split(packed, count, -1)))
@@ -93,9 +93,9 @@ def test_pooling(device, dtype, count):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("steps", [40, 300])  # of few a thread takes all, many are reset into tiles
-def test_pooling_with_and_without_states(device, dtype, count, steps):
-    """One kernel serves both; it is another one where steps are zoned out."""
+@pytest.mark.parametrize("steps", [40, 300])  # one thread runs few steps; many are split into tiles
+def test_outputs_are_the_same_with_and_without_states(device, dtype, count, steps):
+    """One kernel serves both; zoneout has a different kernel."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
     for reset_mask in ({}, {"zoneout": random.booleans(*shape)}):
@@ -111,7 +111,7 @@ def test_pooling_with_and_without_states(device, dtype, count, steps):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("steps", [100, 300])
-def test_recomputed_states(device, dtype, count, steps):
+def test_pooling_from_checkpoints_equals_the_cpu(device, dtype, count, steps):
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     wide = WIDE.get(dtype, dtype)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
@@ -134,7 +134,7 @@ def test_recomputed_states(device, dtype, count, steps):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("logarithms", [1, 2, 3])
-def test_logarithms(device, dtype, logarithms):
+def test_logarithms_equal_the_cpu(device, dtype, logarithms):
     random, kind, shape = Random(logarithms), numpy_dtype(dtype), (2, 300, 18)
     gate = -np.abs(random(1, 1, 18, dtype="float32")).astype(kind)
     first, like = random(2, 1, 18, dtype=WIDE.get(dtype, dtype)), random(*shape, dtype=kind)
@@ -149,9 +149,8 @@ def test_logarithms(device, dtype, logarithms):
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
-def test_sums_and_many_axes(device, axes):
-    """Six axes that do not merge: some are processed, gradients that are sums are cleared and added
-    to."""
+def test_summed_gradients_over_six_axes_equal_the_cpu(device, axes):
+    """The six axes do not merge, so the library loops over some and accumulates the sums."""
     random, shape = Random(3), (2, 9, 3, 2, 2, 4)
     whole = random(*(n + 1 for n in shape), dtype="float32")[tuple(slice(0, n) for n in shape)]
     summed = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
@@ -165,7 +164,7 @@ def test_sums_and_many_axes(device, axes):
     assert_alike(got, want, "float32", math.prod(shape) // gate.size)
 
 
-def test_memory_is_shared_or_refused_whole(emulated):
+def test_overlaps_are_detected_in_whole_arrays(emulated):
     check_many_axes(
         lambda call, arrays: _cuda.call(
             call, {name: array_of(x) for name, x in arrays.items()},
@@ -174,7 +173,7 @@ def test_memory_is_shared_or_refused_whole(emulated):
     )  # fmt: skip
 
 
-def test_nothing_to_do(device):
+def test_the_gate_gradient_of_an_empty_batch_is_zero(device):
     empty, gate = np.empty((0, 5, 3), np.float32), np.empty((1, 5, 3), np.float32)
     want, got = both(
         device, "linear_scan_vjp", "float32", (0, 5, 3), {"gate": gate, "state_grad": empty, "state": empty},
@@ -183,8 +182,8 @@ def test_nothing_to_do(device):
     assert not got["gate_grad"].any() and not want["gate_grad"].any()
 
 
-def test_errors(emulated):
-    # A long sequence is looked back over, which takes memory.
+def test_failed_calls_raise_and_write_nothing(emulated):
+    # The look-back over a long sequence needs workspace.
     x = [np.ones((1, 5000, 1), np.float32) for _ in range(3)]
     arrays = {name: array_of(x) for name, x in zip(("gate", "input", "state"), x)}
     problem = dict(dtype="float32", shape=x[0].shape, reverse=False)
@@ -211,11 +210,11 @@ def a_gpu_is_here():
         return False
 
 
-def test_without_a_gpu_calls_fail_and_the_process_lives():
+def test_calls_without_a_gpu_raise():
     if not _cuda.is_built() or a_gpu_is_here():
         pytest.skip("no kernels for GPUs, or a GPU")
     failed = []
-    for dtype in ("float16", "float32"):  # a build may know but one of them
+    for dtype in ("float16", "float32"):  # a build may have only one of them
         x = [np.ones((2, 9, 3), dtype) for _ in range(3)]
         arrays = {name: array_of(x) for name, x in zip(("gate", "input", "state"), x)}
         with pytest.raises((RuntimeError, ValueError)) as raised:
@@ -227,7 +226,7 @@ def test_without_a_gpu_calls_fail_and_the_process_lives():
     assert any("kernel launch: " in words and "CUDA" in words for words in failed)
 
 
-def test_a_build_without_kernels_says_so(monkeypatch):
+def test_a_build_without_kernels_raises(monkeypatch):
     monkeypatch.setattr(_cuda, "PATH", Path("/nowhere/libscanrec_cuda.so"))
     with pytest.raises(RuntimeError, match="no kernels for GPUs .*-DSCANREC_CUDA=ON"):
         _cuda.library.__wrapped__()
@@ -237,7 +236,7 @@ def test_a_build_without_kernels_says_so(monkeypatch):
 
 
 def torch_values(torch, device):
-    """Values and gradients of everything that scanrec.torch has, on a device."""
+    """Return values and derivatives of linear scans and pooling in scanrec.torch, on a device."""
     import scanrec.torch as scans
 
     generator = torch.Generator().manual_seed(0)
@@ -269,7 +268,7 @@ def torch_values(torch, device):
     return out
 
 
-def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
+def test_pytorch_on_the_emulator_equals_the_cpu(torch_on_emulator, monkeypatch):
     torch = torch_on_emulator
     got = torch_values(torch, "cpu")
     monkeypatch.undo()
@@ -277,7 +276,7 @@ def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
-def test_pytorch_on_a_gpu():
+def test_pytorch_on_a_gpu_equals_the_cpu():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or not _cuda.is_built():
         pytest.skip("no GPU, or no kernels for one")
@@ -294,9 +293,8 @@ def test_pytorch_on_a_gpu():
 # ---- JAX -----------------------------------------------------------------------------------------
 
 
-def test_programs_for_gpus_name_the_calls():
-    """What JAX lowers for a GPU where there may be none: the same calls, with the same
-    attributes."""
+def test_programs_for_gpus_and_cpus_have_the_same_calls():
+    """Lowering for a GPU does not need one."""
     jax = pytest.importorskip("jax")
     if not _cuda.is_built():
         pytest.skip("no kernels for GPUs")
@@ -335,7 +333,7 @@ def jax_values(jax, device):
     ])  # fmt: skip
 
 
-def test_jax_on_a_gpu():
+def test_jax_on_a_gpu_equals_the_cpu():
     jax = pytest.importorskip("jax")
     try:
         gpu = jax.devices("cuda")[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans on GPUs give what they give on CPUs."""
+"""Tests that selective scans on GPUs equal those on CPUs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def run_on_cpu(call, arrays, *more, **problem):
 
 
 def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
-    """What a scan reads, by name; `mixing` says whether B and C are of every step: of complex
-    numbers, their real parts."""
+    """Return the arrays that a scan reads, by name.
+
+    `mixing` says whether B and C vary over time. If they vary and are complex, they are views of the
+    real parts of arrays whose real and imaginary parts alternate.
+    """
     random, narrow = Random(steps), numpy_dtype(stored)
     real, parts = np.zeros(0, dtype).real.dtype, 2 if dtype.startswith("complex") else 1
     sequence = lambda: random(batch, steps, channels, dtype=narrow)
@@ -44,14 +47,14 @@ def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
 
 
 def filled(like):
-    """A result, whose complex numbers have their parts side by side, too."""
+    """Return an array to write to, with the layout of this one."""
     if is_real_part(like):
         return np.full((*like.shape[:-1], 2 * like.shape[-1]), 77, like.dtype)[..., ::2]
     return np.full(like.shape, 77, like.dtype)
 
 
 def whole(x):
-    """With the imaginary parts."""
+    """Return the array with its imaginary parts, if it is a view of the real ones."""
     return x.base if is_real_part(x) else x
 
 
@@ -64,7 +67,7 @@ def whole(x):
     dict(batch=1, steps=1, channels=3, states=16, groups=1, mixing=(True, False)),
     dict(batch=2, steps=40, channels=4, states=2, groups=1, mixing=(False, False)),
 ])  # fmt: skip
-def test_scans(device, stored, dtype, shape):
+def test_selective_scans_equal_the_cpu(device, stored, dtype, shape):
     given = arrays_of(stored, dtype, **shape)
     batch, steps, channels, states = (shape[n] for n in ("batch", "steps", "channels", "states"))
     kept = np.empty((batch, (steps - 1) // 128, channels, states), dtype)
@@ -99,7 +102,7 @@ def test_scans(device, stored, dtype, shape):
         assert_alike(got, want, stored, 4 * steps)
 
 
-def test_errors(emulated):
+def test_failed_calls_raise_and_write_nothing(emulated):
     x = arrays_of(
         "float32",
         "float32",
@@ -140,7 +143,7 @@ def test_errors(emulated):
 
 
 def torch_values(torch, device):
-    """Values and gradients of the scan, and steps of a state, on a device."""
+    """Return values and derivatives of the scan, and results of single steps, on a device."""
     import scanrec.torch as scans
 
     generator = torch.Generator().manual_seed(0)
@@ -176,7 +179,7 @@ def torch_values(torch, device):
     return [x.detach().cpu() for x in out]
 
 
-def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
+def test_pytorch_on_the_emulator_equals_the_cpu(torch_on_emulator, monkeypatch):
     torch = torch_on_emulator
     import scanrec.torch as scans
 
@@ -189,7 +192,7 @@ def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
-def test_pytorch_on_a_gpu():
+def test_pytorch_on_a_gpu_equals_the_cpu():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or not _cuda.is_built():
         pytest.skip("no GPU, or no kernels for one")
@@ -215,9 +218,8 @@ def jax_loss(jax):
     return lambda x: (selective_scan(**x, delta_softplus=True) ** 2).sum()
 
 
-def test_programs_for_gpus_name_the_calls():
-    """What JAX lowers for a GPU where there may be none: the same calls, with the same
-    attributes."""
+def test_programs_for_gpus_and_cpus_have_the_same_calls():
+    """Lowering for a GPU does not need one."""
     jax = pytest.importorskip("jax")
     if not _cuda.is_built():
         pytest.skip("no kernels for GPUs")
@@ -227,7 +229,7 @@ def test_programs_for_gpus_name_the_calls():
     assert calls(lower("cuda")) == calls(lower("cpu")) != []
 
 
-def test_jax_on_a_gpu():
+def test_jax_on_a_gpu_equals_the_cpu():
     jax = pytest.importorskip("jax")
     try:
         gpu = jax.devices("cuda")[0]

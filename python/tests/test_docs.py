@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python blocks of the documents run, each after the definitions that it needs.
+"""Tests that run the Python blocks of the documents, each after the definitions that it needs.
 
 Blocks that are parts of example programs (tests/docs_check.py) run in test_examples.py instead.
 """
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("jax", "flax", "torch")
-# The first words of a block: the code that it needs before it. A block that begins with an import
+# The first words of a block, and the definitions that it needs. A block that begins with an import
 # needs none.
 BEFORE = {
     "from flax import nnx": "import jax.numpy as jnp\nx = jnp.ones((8, 500, 48))\nstate = resets = None\n",
@@ -47,7 +47,7 @@ BLOCKS = list(blocks())
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_blocks_run(block):
+def test_python_blocks_of_documents_run(block):
     found = [code for start, code in BEFORE.items() if block.startswith(start)]
     assert found or block.startswith("import ")
     before = found[0] if found else ""
@@ -55,10 +55,10 @@ def test_blocks_run(block):
         if re.search(rf"(import|from) {name}\b", before + block):
             pytest.importorskip(name, reason=f"{name} is not installed")
     with contextlib.ExitStack() as cleanup:
-        # Models of transformers have tests of their own.
+        # Calls on transformers models are left out: they have separate tests.
         exec(before + re.sub(r".*\.apply_to\(.*\n", "", block), {"cleanup": cleanup})
 
 
-def test_nothing_is_prepared_for_blocks_that_are_no_more():
+def test_definitions_belong_to_existing_blocks():
     texts = [block.values[0] for block in BLOCKS]
     assert [start for start in BEFORE if not any(x.startswith(start) for x in texts)] == []

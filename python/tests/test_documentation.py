@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Docstrings of the public calls, as the site composes them from the sources."""
+"""Tests of the docstrings of public calls, which the documentation site composes from sources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entry_names(text, section="Parameters"):
 
 
 def bindings():
-    """The functions with the decorator: (function, the names of the texts they share)."""
+    """Yield the functions with the decorator, and the names of their shared texts."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             for decorator in getattr(node, "decorator_list", ()):
@@ -73,7 +73,7 @@ def test_calls_with_parameters_have_all_sections(module, function):
 
 
 @pytest.mark.parametrize("module, function", list(public_calls()))
-def test_the_docstring_at_run_time_is_that_of_the_site(module, function):
+def test_docstrings_at_run_time_equal_those_of_the_site(module, function):
     if module != "scanrec":
         pytest.importorskip(module.partition(".")[2])
     call = getattr(importlib.import_module(module), function.name)

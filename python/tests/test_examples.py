@@ -24,8 +24,11 @@ def run(name, *arguments, env=None):
 
 
 def assert_shown(output, page, name, tolerance):
-    """The output is the text that the page shows after `<!-- output: name -->`. Numbers may differ
-    by the tolerance, relative or absolute, and rounding errors (1e-06) by a factor of 10."""
+    """Check that the page shows the output after `<!-- output: name -->`.
+
+    Numbers may differ by the tolerance, relative or absolute, and rounding errors (1e-06) by a
+    factor of 10.
+    """
     blocks = re.findall(rf"<!-- output: {name} -->\n```text\n(.*?)```", page.read_text(), re.S)
     shown = "".join(blocks)
     assert NUMBER.sub("#", output) == NUMBER.sub("#", shown)
@@ -36,12 +39,11 @@ def assert_shown(output, page, name, tolerance):
             assert float(number) == pytest.approx(float(expected), rel=tolerance, abs=tolerance)
 
 
-def test_advantages():
+def test_gae_prints_the_largest_difference():
     assert "largest difference" in run("gae.py", "--steps", "500")
 
 
-def test_learned_filter():
-    """The resonators predict better than a linear function of the last two years."""
+def test_learned_filter_predicts_better_than_a_linear_function():
     pytest.importorskip("jax", reason="JAX is not installed")
     pytest.importorskip("scipy", reason="SciPy is not installed")
     lines = run("learned_filter.py").splitlines(keepends=True)[:3]
@@ -54,7 +56,7 @@ def test_learned_filter():
     "name, packages",
     [("text_model_jax.py", ("jax", "optax")), ("text_model_torch.py", ("torch",))],
 )
-def test_text_model(tmp_path, name, packages):
+def test_text_model_trains_and_plots(tmp_path, name, packages):
     for package in (*packages, "tqdm", "matplotlib"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--chunks", "4", "--batch", "2", "--steps", "32", "--channels", "16"]
@@ -62,8 +64,7 @@ def test_text_model(tmp_path, name, packages):
     assert list(tmp_path.glob("*.png"))
 
 
-def test_mamba_text(tmp_path):
-    """Two models are trained one after the other, and one of them writes text."""
+def test_mamba_text_trains_two_models_and_writes_text(tmp_path):
     for package in ("torch", "tqdm", "matplotlib"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--chunks", "4", "--batch", "16", "--steps", "64", "--channels", "16", "--write", "20"]
@@ -72,8 +73,7 @@ def test_mamba_text(tmp_path):
     assert (tmp_path / "mamba_text.png").exists()
 
 
-def test_mamba_text_steps(monkeypatch):
-    """Chunks and single steps from a state give the output of the whole text."""
+def test_mamba_text_in_chunks_and_steps_equals_the_whole(monkeypatch):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("tqdm", reason="tqdm is not installed")
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -99,8 +99,7 @@ def test_mamba_text_steps(monkeypatch):
         ("_jax", ["jax", "optax"], ["LSTM", "LRU", "Mamba"]),  # each takes seconds to compile
     ],
 )
-def test_sequential_digits(program, packages, layers):
-    """Every layer is trained and prints its accuracy on the held-out images."""
+def test_every_layer_trains_on_sequential_digits(program, packages, layers):
     for package in (*packages, "tqdm"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--epochs", "1", "--channels", "8", "--blocks", "2", "--batch", "479"]
@@ -110,16 +109,15 @@ def test_sequential_digits(program, packages, layers):
     ]
 
 
-def test_split_lru():
-    """The losses do not depend on the number of processes."""
+def test_losses_of_split_lru_do_not_depend_on_the_number_of_processes():
     for package in ("jax", "optax"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--processes", "2", "--steps", "4096", "--states", "4", "--iterations", "3"]
     assert "equal" in run("split_lru.py", *few).splitlines()[-1].split(": ")
 
 
-def test_equinox_layer():
-    """The error of repeating the input of two steps ago at least halves."""
+def test_equinox_layer_halves_its_error():
+    """The task is to repeat the input of two steps ago."""
     for package in ("jax", "equinox", "optax"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     said = run("equinox_layer.py", "--iterations", "400")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gated scans through the C interface, against a loop in long double: every kind, every type, in
-whatever instruction set SCANREC_ISA names."""
+"""Tests of gated scans through the C interface, against a loop in long double.
+
+SCANREC_ISA selects the instruction set.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def run(call, dtype, *, shape=SHAPE, reverse=False, logarithms=0, forget_bias=0.
 @pytest.mark.parametrize(
     "dtype, rounding", [("float32", 1e-6), ("float64", 1e-14), ("float16", 2e-3)]
 )
-def test_value(count, dtype, rounding):
+def test_values_equal_the_loop(count, dtype, rounding):
     random = Random(count)
     packed = random(*SHAPE[:2], count * SHAPE[2], dtype=dtype, scale=2.0)
     pre = np.split(packed, count, -1)
@@ -53,8 +55,8 @@ def test_value(count, dtype, rounding):
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("dtype, rounding", [("float32", 2e-6), ("float64", 1e-14)])
-def test_adjoint(count, dtype, rounding):
-    """The derivative in a direction, by the adjoint and by a difference quotient in long double."""
+def test_vjp_equals_the_directional_derivative(count, dtype, rounding):
+    """The reference is a difference quotient in long double."""
     random = Random(count)
     pre = [random(*SHAPE, dtype=dtype, scale=2.0) for _ in range(count)]
     first, final_grad = (random(2, 1, 18, dtype=dtype) for _ in range(2))
@@ -83,7 +85,7 @@ def test_adjoint(count, dtype, rounding):
     assert abs(got - want) <= max(rounding, 1e-11) * size
 
 
-def test_a_gate_that_broadcasts_receives_the_sum():
+def test_gradient_of_a_broadcast_gate_is_the_sum():
     random = Random()
     candidate, forget = random(*SHAPE), random(1, 1, 18)
     output_grad, out = random(*SHAPE), np.empty(SHAPE)
@@ -102,8 +104,7 @@ def test_a_gate_that_broadcasts_receives_the_sum():
 @pytest.mark.parametrize("steps", [1, 128, 129, 300])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_recomputed_states(count, dtype, steps, reverse):
-    """Bit for bit those that were kept."""
+def test_checkpoints_change_no_bit_of_outputs_and_gradients(count, dtype, steps, reverse):
     random, shape, wide = Random(steps), (2, steps, 18), "float32" if dtype == "float16" else dtype
     pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in GATES[:count]}
     given = {
@@ -130,7 +131,7 @@ def test_recomputed_states(count, dtype, steps, reverse):
         assert np.array_equal(found[0][name], found[1][name]), name
 
 
-def test_checkpoints_of_outer_axes():
+def test_checkpoints_with_outer_axes_change_no_bit_of_gradients():
     random, shape = Random(), (2, 300, 3, 2, 2, 2)
     whole = lambda: random(*(n + 1 for n in shape))[tuple(slice(0, n) for n in shape)]
     pre = {n: whole() for n in GATES[:3]}
@@ -159,8 +160,7 @@ def test_forget_bias_is_added_to_the_gate():
 @pytest.mark.parametrize(
     "dtype, rounding", [("float32", 2e-6), ("float64", 1e-14), ("float16", 2e-3)]
 )
-def test_logarithms(logarithms, dtype, rounding):
-    """Against the loop of what they are logarithms of, and gradients along <J v, w> = <v, J* w>."""
+def test_scans_of_logarithms_equal_the_loop(logarithms, dtype, rounding):
     random, wide = Random(logarithms), "float32" if dtype == "float16" else dtype
     gate = (
         -np.abs(random(*SHAPE, dtype=dtype))
@@ -191,7 +191,7 @@ def test_logarithms(logarithms, dtype, rounding):
     }
     given |= {"state": out["state"], "state_grad": state_grad}
     run("linear_scan_vjp", dtype, logarithms=logarithms, **given, **gradients)
-    # The adjoint of the scan by a loop, and the slopes of exp.
+    # The reference is an adjoint loop, multiplied by the derivatives of exp.
     back, _ = loop(
         np.concatenate([exact[0][:, 1:], exact[0][:, :1]], 1),
         state_grad, reverse=True, resets=resets,
@@ -217,7 +217,7 @@ def test_only_gradients_of_forget_and_output_gate_read_states(random):
     assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
 
 
-def test_bad_arguments_are_named():
+def test_errors_name_the_invalid_argument():
     x = np.ones(SHAPE)
     pre = {"candidate": x, "forget_gate": x, "output": np.empty(SHAPE)}
     scan = {"gate": x, "input": x, "state": np.empty(SHAPE)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.linear_scan: values, every kind of derivative, batching, programs, devices.
+"""Tests of scanrec.jax.linear_scan: values, derivatives, batching, programs and devices.
 
-Every test of derivatives compares values: a rule that is missing often gives zeros, not an error.
+Tests of derivatives compare values, because a missing rule often gives zeros instead of an error.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DTYPES = ["float32", "float64", "complex64", "complex128", "float16", "bfloat16"
 
 
 def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
-    """States and final state, differentiated by JAX."""
+    """Compute states and final state by jax.lax.scan, which JAX differentiates."""
     shape = input.shape
     steps = shape[-2]
     if resets is None:
         reset = jnp.zeros(shape, bool)
-    else:  # a reset cuts the link between t - 1 and t; there may be one after the last step
+    else:  # a reset at t stops the carry from t - 1; one may follow the last step
         more = resets.shape[-2] > steps
         reset = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
         if reverse:
@@ -69,7 +69,7 @@ def same(got, want, **tolerance):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_types(random, dtype):
+def test_every_element_type_has_accurate_values_and_gradients_of_its_type(random, dtype):
     dtype = jnp.dtype(dtype)
     wide = np.complex128 if dtype.kind == "c" else np.float64
     gate, input = (jnp.asarray(random(2, 33, 5, dtype=wide, scale=0.6), dtype) for _ in range(2))
@@ -78,7 +78,7 @@ def test_types(random, dtype):
     eps = float(jnp.finfo(dtype).eps)
     assert got.dtype == dtype and final.dtype == ("float32" if dtype.itemsize == 2 else dtype)
     assert np.max(np.abs(np.asarray(got, wide) - want)) < 4 * eps * np.max(np.abs(want))
-    # Gradients have the types of what they are gradients of.
+    # Each gradient has the type of its operand.
     first = jnp.zeros((2, 5), final.dtype)
     loss = lambda *x: jnp.sum(jnp.abs(linear_scan(*x)).astype("float32") ** 2)
     given = gate, input, first
@@ -100,18 +100,18 @@ def test_short_and_empty_sequences_have_exact_values_and_finite_derivatives(rand
         assert np.all(np.isfinite(x))
 
 
-def test_states_are_those_of_an_associative_scan(random):
+def test_states_equal_an_associative_scan(random):
     gate, input = jnp.asarray(random(4, 300, 3)), jnp.asarray(random(4, 300, 3))
 
     def combine(earlier, later):
         return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
-    # Eagerly, each of hundreds of slices would be compiled alone.
+    # Without jit, JAX would compile each of hundreds of slices separately.
     scan = jax.jit(lambda *x: jax.lax.associative_scan(combine, x, axis=1)[1])
     same(linear_scan(gate, input), scan(gate, input))
 
 
-def test_axes_and_broadcast_gates(random):
+def test_every_axis_and_gate_shape_equals_the_loop(random):
     input = jnp.asarray(random(3, 4, 20, 5))
     for axis in range(4):
         for gate_shape in [(), (5,), (20, 1), (4, 1, 5), (3, 1, 20, 1), (3, 4, 20, 5)]:
@@ -121,7 +121,7 @@ def test_axes_and_broadcast_gates(random):
             same(got, [jnp.asarray(want, "float64"), jnp.asarray(final, "float64")])
 
 
-def test_promotion():
+def test_result_types_are_promoted():
     input = jnp.ones((4, 3), "bfloat16")
     assert linear_scan(0.5, input).dtype == "bfloat16"
     assert linear_scan(0.5, input, jnp.ones(3, "float32")).dtype == "bfloat16"
@@ -129,13 +129,13 @@ def test_promotion():
     single = input.astype("float32")
     assert linear_scan(jnp.ones(3, "complex64"), single).dtype == "complex64"
     assert linear_scan(0.5, single, 1j).dtype == "complex64"
-    assert linear_scan(0.5, single, jnp.asarray(0.5)).dtype == "float32"  # made of a number
+    assert linear_scan(0.5, single, jnp.asarray(0.5)).dtype == "float32"  # weakly typed
     assert linear_scan(0.5, input, np.ones(3)).dtype == "float64"
 
 
 # ---- derivatives ---------------------------------------------------------------------------------
 
-# (type, shape of the gate, reverse, steps with resets)
+# (type, shape of the gate, reverse, length of the reset mask)
 CASES = [
     ("float64", (2, 9, 3), False, 10),
     ("float64", (2, 9, 3), True, 10),
@@ -151,7 +151,7 @@ CASES = [
 
 @pytest.fixture(params=CASES, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[2]}-{c[3]}")
 def problem(request):
-    """Our function, the loop in NumPy, and arrays to call them with."""
+    """Return our function, the loop in NumPy, and their arguments."""
     dtype, gate_shape, reverse, mask_steps = request.param
     random = Random(1)
     arrays = tuple(
@@ -168,7 +168,7 @@ def problem(request):
 
 
 def losses(f):
-    """Through the states, the final state, and both."""
+    """Return losses of the states, of the final state, and of both."""
     return {
         "states": lambda *x: (f(*x)[0] ** 3).sum(),
         "final": lambda *x: (f(*x)[1] ** 3).sum(),
@@ -190,9 +190,11 @@ def transforms_of(dtype):
 
 
 def check_transforms(ours, theirs, arrays, names):
-    """Compare losses in each order in which transformations nest: gradients with differences of
-    the loss in each element, and Hessians with differences of the gradient. Second derivatives are
-    those of the loss of both."""
+    """Compare first and second derivatives with differences, for every nesting of transformations.
+
+    The reference of gradients is the difference of the loss in each element, and that of Hessians
+    the difference of the gradient. Second derivatives are those of the loss of both.
+    """
     every = transforms_of(arrays[1].dtype)
     of = [(t, loss) for t in every for loss in (["both"] if " of " in t else names)]
     programs = {(t, loss): every[t](losses(ours)[loss]) for t, loss in of}
@@ -204,7 +206,7 @@ def check_transforms(ours, theirs, arrays, names):
     assert len(got) == 2 * len(names) + 4
 
 
-def test_derivatives_of_first_and_second_order_are_those_by_differences(problem):
+def test_first_and_second_derivatives_equal_differences(problem):
     ours, theirs, arrays = problem
     for got, want in zip(ours(*arrays), theirs(*arrays), strict=True):
         same(got, want.astype(got.dtype))
@@ -213,8 +215,9 @@ def test_derivatives_of_first_and_second_order_are_those_by_differences(problem)
 
 @pytest.mark.parametrize("gate_shape", [(2, 9, 3), (3,)])
 @pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
-def test_logarithms_have_the_derivatives_by_differences(random, gate_shape, log_gate, log_input):
-    """And are computed in the kernels."""
+def test_logarithms_run_in_kernels_and_derivatives_equal_differences(
+    random, gate_shape, log_gate, log_input
+):
     arrays = tuple(jnp.asarray(random(*shape)) for shape in (gate_shape, (2, 9, 3), (2, 3)))
     logs = {"log_gate": log_gate, "log_input": log_input, "return_final": True}
     ours = partial(linear_scan, **logs)
@@ -236,7 +239,7 @@ def test_logarithms_have_the_derivatives_by_differences(random, gate_shape, log_
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+def test_slow_decays_are_accurate(reverse):
     slow = SlowDecay(reverse)
     gate, input = jnp.asarray(slow.gate), jnp.asarray(slow.input)
     scan = jax.jit(partial(linear_scan, log_gate=True, reverse=reverse))
@@ -250,7 +253,7 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+def test_slow_decays_of_many_channels_are_accurate(reverse):
     slow = SlowDecay(reverse, steps=20_000)
     gate, input, grad = map(jnp.asarray, slow.of_channels())
     state, vjp = jax.vjp(partial(linear_scan, log_gate=True, reverse=reverse), gate, input)
@@ -260,16 +263,15 @@ def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
-def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+def test_final_states_of_slow_decays_are_within_the_bound(shape):
     check_slow_sum(
         lambda *x: linear_scan(*map(jnp.asarray, x[:2]), axis=x[2], log_gate=True), shape
     )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
-    """In gradients of input and initial state alone, which keep no states, and their
-    derivatives."""
+def test_slow_constant_decays_are_accurate(reverse):
+    """Gradients of input and initial state keep no states. Their derivatives are also accurate."""
     slow = SlowDecay(reverse)
     input, first, grad = jnp.asarray(slow.input), jnp.ones(1, jnp.float32), jnp.asarray(slow.grad)
     scan = partial(linear_scan, jnp.float32(-1e-4), log_gate=True, reverse=reverse)
@@ -278,7 +280,7 @@ def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
     assert all(x.size == 1 for x in kept)
     of_input, of_first = vjp(grad)
     assert slow.close(of_input, "input_grad") and slow.close(of_first, "initial_grad")
-    # The gradient is linear in the cotangent: its tangent is itself, and its transpose the scan.
+    # The gradient is linear in the cotangent: it is its own tangent, and its transpose is the scan.
     pulled = lambda grad: jax.vjp(scan, input)[1](grad)[0]
     value, moves = jax.jvp(pulled, (jnp.zeros_like(grad),), (grad,))
     assert not value.any() and slow.close(moves, "input_grad")
@@ -288,8 +290,8 @@ def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_gradient_through_a_stream(random, reverse):
-    """Of chunks that hand their last state on, with resets at their edges."""
+def test_derivatives_through_chunks_equal_those_of_the_whole(random, reverse):
+    """Every chunk starts from the last state of the previous one; resets are also at chunk limits."""
     gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))
     first, weight = jnp.asarray(random(2, 3)), jnp.asarray(random(2, 9, 3))
     resets = random.booleans(2, 9, 3)
@@ -316,13 +318,13 @@ def test_gradient_through_a_stream(random, reverse):
         jax.tree.map(same, got, want)
 
 
-def test_derivatives_of_third_order_are_those_by_differences(random):
+def test_third_derivatives_equal_differences(random):
     arrays = tuple(jnp.asarray(random(*s)) for s in ((3, 2), (3, 2), (2,)))
     f = partial(linear_scan, return_final=True)
     check_derivatives(f, arrays, random, order=3)
 
 
-def test_linearize_and_transpose(problem):
+def test_linearize_and_transpose_equal_differences(problem):
     ours, theirs, arrays = problem
     tangents = tuple(x * 0.3 + 1 for x in arrays)
     value, linear = jax.linearize(ours, *arrays)
@@ -348,8 +350,8 @@ def test_linearize_and_transpose(problem):
     "axes",
     [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (1, None, 1), (None, 2, 0)],
 )
-def test_vmap(random, axes):
-    """Of any operands, under and over derivatives."""
+def test_vmap_equals_vmap_of_lax_scan(random, axes):
+    """Any operands are batched, inside and outside derivatives."""
     shapes = [(5, 3), (5, 3), (3,)]
 
     def batched(shape, axis):
@@ -373,9 +375,11 @@ def test_vmap(random, axes):
     same(*(jax.jit(lambda *x, f=f: [of(*x) for of in batches(f)])(*arrays) for f in (ours, theirs)))
 
 
-def test_jacobians_share_what_does_not_depend_on_the_batch(random):
-    """Cotangents of a linear loss are those of every row: only gradients of gates meet the
-    states."""
+def test_jacobians_compute_unbatched_gradients_once(random):
+    """The loss is linear in the states, so cotangents do not depend on the batch.
+
+    Only gradients of gates read states, which depend on it.
+    """
     gates, inputs = jnp.asarray(random(2, 3)), jnp.asarray(random(4, 9, 3))
 
     def final(f):
@@ -395,7 +399,7 @@ def test_jacobians_share_what_does_not_depend_on_the_batch(random):
     ]
 
 
-def test_vmap_of_vmap(random):
+def test_vmap_of_vmap_equals_that_of_lax_scan(random):
     gates, input = jnp.asarray(random(4, 3)), jnp.asarray(random(2, 9, 3))
     f = jax.vmap(jax.vmap(linear_scan, (0, None)), (None, 0))
     g = jax.vmap(jax.vmap(lambda *x: by_lax_scan(*x)[0], (0, None)), (None, 0))
@@ -405,9 +409,11 @@ def test_vmap_of_vmap(random):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_broadcast_under_any_vmap(seed):
-    """Gates that broadcast along any axes, with fewer axes or not, while any operands are batched,
-    once or twice: values, gradients, and products of the Hessian with a vector."""
+def test_broadcast_gates_under_vmap_equal_lax_scan(seed):
+    """Gates broadcast along random axes and may have fewer axes. One or two vmaps batch operands.
+
+    The test compares gradients and products of the Hessian with a vector.
+    """
     random = Random(seed)
     choose = lambda *options: options[random.generator.integers(len(options))]
     shape = (2, 3, 5, 4)
@@ -445,7 +451,7 @@ def test_any_broadcast_under_any_vmap(seed):
 
 
 def calls_in(f, *arrays):
-    """The custom calls of a program, in order, with their masks of results."""
+    """List the custom calls of a program: (name, mask of operands, mask of results)."""
     text = jax.jit(f).lower(*arrays).as_text()
     found = re.findall(
         r"custom_call @scanrec_(\w+)_v1\(.*?operands = (\d+).*?results = (\d+)", text
@@ -453,7 +459,7 @@ def calls_in(f, *arrays):
     return [(name, int(operands), int(results)) for name, operands, results in found]
 
 
-def test_one_call_forward_and_one_back():
+def test_derivatives_run_one_call_forward_and_one_back():
     gate = input = jnp.ones((2, 9, 3))
     names = lambda *x: [name for name, _, _ in calls_in(*x)]
     loss = lambda gate, input: jnp.sum(linear_scan(gate, input) ** 2)
@@ -464,7 +470,7 @@ def test_one_call_forward_and_one_back():
     assert names(jax.grad(linear, 1), gate, input) == ["linear_scan_vjp"]
 
 
-def test_what_nobody_uses_is_not_there():
+def test_calls_omit_unused_operands_and_results():
     gate = input = jnp.ones((2, 9, 3))
 
     def final(gate, input):
@@ -484,7 +490,7 @@ def test_a_broadcast_gate_is_not_materialised():
     assert call.rstrip().endswith("-> tensor<1x1x3xf64>")
 
 
-def test_jit_eager_checkpoint_and_scan_of_layers(random):
+def test_gradients_are_equal_under_jit_checkpoint_and_lax_scan(random):
     gate, input = jnp.asarray(random(2, 9, 3)), jnp.asarray(random(2, 9, 3))
     loss = lambda *x: jnp.sum(linear_scan(*x) ** 3)
     want = jax.grad(loss, (0, 1))(gate, input)
@@ -505,7 +511,7 @@ def test_jit_eager_checkpoint_and_scan_of_layers(random):
     same(got, jax.grad(stack(lambda *x: by_lax_scan(*x)[0]), (0, 1))(gates, input))
 
 
-def test_many_threads_at_once(random):
+def test_concurrent_calls_have_the_same_bits(random):
     gate, input = jnp.asarray(random(4, 3000, 64, scale=0.9)), jnp.asarray(random(4, 3000, 64))
     f = jax.jit(jax.grad(lambda *x: jnp.sum(linear_scan(*x) ** 2), (0, 1)))
     want, failures = f(gate, input), []
@@ -525,7 +531,7 @@ def test_many_threads_at_once(random):
     assert not failures
 
 
-def test_errors_of_handlers_leave_the_process_alive(random):
+def test_errors_in_handlers_raise_in_python(random):
     call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
     masks = {"stack": np.int64(-1), "operands": np.int64(3), "results": np.int64(1)}
     masks |= {"logarithms": np.int64(0), "forget_bias": np.float64(0)}
@@ -563,14 +569,14 @@ ONES = np.ones((2, 9, 3))
          lambda x: linear_scan(0.5, x, return_final="y")),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_when_traced(error, words, call):
+def test_invalid_arguments_raise_when_traced(error, words, call):
     for run in (call, jax.jit(call)):
         with pytest.raises(error) as raised:
             run(ONES)
         assert words in str(raised.value)
 
 
-def test_what_is_traced_is_no_switch_and_no_numpy_array():
+def test_traced_options_and_numpy_calls_on_tracers_raise():
     reversed = lambda x, reverse: linear_scan(0.5, x, reverse=reverse)
     with pytest.raises(TypeError, match="'reverse': expected True or False when .*static_argnames"):
         jax.jit(reversed)(ONES, True)
@@ -600,10 +606,10 @@ def collectives(f, *arrays):
     [
         ((4, 9, 6), P("d"), P("d"), set()),
         ((4, 9, 6), P(None, None, "d"), P(None, None, "d"), set()),
-        ((6,), P(), P("d"), {"all-reduce"}),  # which sums the gradient of the gate
+        ((6,), P(), P("d"), {"all-reduce"}),  # sums the gradient of the gate
     ],
 )
-def test_shard_map(random, gate_shape, of_gate, of_input, expected):
+def test_shard_map_equals_one_device(random, gate_shape, of_gate, of_input, expected):
     types = getattr(jax.sharding, "AxisType", None)
     mesh = jax.make_mesh((2,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
     arrays = jnp.asarray(random(*gate_shape)), jnp.asarray(random(4, 9, 6))
@@ -621,10 +627,10 @@ def test_shard_map(random, gate_shape, of_gate, of_input, expected):
         ((4, 9, 6), P("d"), P("d"), set()),
         ((4, 9, 6), P(None, None, "d"), P(None, None, "d"), set()),
         ((6,), P(), P("d"), {"all-reduce"}),
-        ((6,), P(), P(None, None, "d"), {"all-gather"}),  # of the gradient, as wide as the gate
+        ((6,), P(), P(None, None, "d"), {"all-gather"}),  # gathers the gate gradient
     ],
 )
-def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
+def test_explicit_sharding_equals_one_device(random, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     plain = random(*gate_shape), random(4, 9, 6)
     want = jax.grad(lambda *x: jnp.sum(linear_scan(*x) ** 3), (0, 1))(*plain)
@@ -644,7 +650,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         )
         hessian = lambda *x: jax.jvp(with_all, x, x)[1]
         got = jax.jit(second)(gate, input), jax.jit(hessian)(gate, input)
-    # Without a mesh around the call, arrays say which it is.
+    # Outside the mesh context, the arrays determine the mesh.
     same(linear_scan(gate, input), linear_scan(*map(jnp.asarray, plain)))
     same(jax.jit(gradient)(gate, input), want)
     same(got, (second(*map(jnp.asarray, plain)), hessian(*map(jnp.asarray, plain))))
@@ -657,7 +663,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
     [
         ((4, 9, 6), P("d"), P("d"), set()),
         ((4, 9, 6), P("d", None, "e"), P("d", None, "e"), set()),
-        ((6,), P("e"), P("d", None, "e"), {"all-reduce"}),  # of the gradient of the gate
+        ((6,), P("e"), P("d", None, "e"), {"all-reduce"}),  # sums the gradient of the gate
         ((6,), P(), P("d"), {"all-reduce"}),
     ],
 )
@@ -673,15 +679,15 @@ def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, o
         out = jax.jit(f)(*arrays)
         same(out, jax.jit(f)(*map(jnp.asarray, plain)))
         assert collectives(f, *arrays) == wanted
-    assert [x.sharding.spec for x in out] == [of_gate, of_input]  # of the gradients
+    assert [x.sharding.spec for x in out] == [of_gate, of_input]  # out has the gradients
     same(linear_scan(*arrays), linear_scan(*map(jnp.asarray, plain)))
     second = lambda *x: jax.jvp(gradient, x, x)[1]
     same(jax.jit(second)(*arrays), jax.jit(second)(*map(jnp.asarray, plain)))
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
-def test_automatic_sharding_along_time_is_that_of_whole_sequences(random):
-    """Steps are gathered. So are sequences that devices cannot share in equal numbers."""
+def test_automatic_sharding_along_time_equals_one_device(random):
+    """Steps are gathered, and so are sequences that do not split evenly over devices."""
     mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     gate, input = random(6), random(4, 8, 6)
     for spec in (P(None, "d", "e"), P("d", None, "e")):
@@ -692,8 +698,8 @@ def test_automatic_sharding_along_time_is_that_of_whole_sequences(random):
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
-def test_shard_map_over_the_second_mesh_of_a_program(random):
-    """Programs that XLA splits have one mesh; shard_map says itself how arrays are split."""
+def test_shard_map_may_use_a_second_mesh(random):
+    """XLA splits a program over one mesh, but shard_map brings its own mesh."""
     auto = jax.sharding.AxisType.Auto
     one = jax.make_mesh((2, 2), ("d", "e"), axis_types=(auto,) * 2)
     other = jax.make_mesh((4,), ("f",), axis_types=(auto,))
@@ -708,8 +714,8 @@ def test_shard_map_over_the_second_mesh_of_a_program(random):
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
-def test_tangents_split_along_time_are_refused_where_the_primals_are_not(random):
-    """A device would scan its part of the steps as if it were a whole sequence."""
+def test_tangents_split_along_time_raise(random):
+    """Otherwise a device would scan its part of the steps as a whole sequence."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(mesh):
         whole = [jnp.asarray(random(2, 8, 3)) for _ in range(2)]

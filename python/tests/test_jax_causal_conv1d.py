@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.causal_conv1d: values against a loop, every kind of derivative, batches, streams of
-the update, and refused arguments."""
+"""Tests of scanrec.jax.causal_conv1d and its update.
+
+They cover values, derivatives, batches, updates of single steps and errors.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ BOUNDS = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 3e-2, "float16": 4e-3}
 
 
 def by_loop(x, weight, bias, initial, resets, activation):
-    """Outputs in float64."""
+    """Compute outputs in float64 with a loop."""
     x, weight, bias, initial = (np.asarray(a, np.float64) for a in (x, weight, bias, initial))
     width = weight.shape[1]
     every, out = np.concatenate([initial, x], 1), np.zeros(x.shape) + bias
@@ -42,7 +44,7 @@ def problem(dtype="float64", steps=30, channels=7, width=4):
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("width", [1, 3, 4])
-def test_values_are_those_of_a_loop(dtype, width):
+def test_values_equal_the_loop(dtype, width):
     x, weight, bias, initial, resets = problem(dtype, channels=33, width=width)
     out, final = causal_conv1d(
         x, weight, bias, activation="silu", initial_state=initial, resets=resets,
@@ -58,7 +60,7 @@ def test_values_are_those_of_a_loop(dtype, width):
 
 
 @pytest.mark.parametrize("has_resets", [False, True])
-def test_derivatives(has_resets):
+def test_derivatives_equal_differences(has_resets):
     *operands, resets = problem(steps=9, channels=3)
 
     def call(x, weight, bias, initial):
@@ -71,7 +73,7 @@ def test_derivatives(has_resets):
     check_grads(lambda x, weight: causal_conv1d(x, weight), operands[:2], order=2)
 
 
-def test_tangents_of_16_bit_states_have_their_type():
+def test_tangents_of_16_bit_states_have_16_bits():
     x, weight, *_ = problem("bfloat16")
     call = lambda x: causal_conv1d(x, weight, return_final=True)
     out, tangent = jax.jvp(jax.jit(call), (x,), (x,))
@@ -79,7 +81,7 @@ def test_tangents_of_16_bit_states_have_their_type():
     np.testing.assert_array_equal(tangent[1], x[:, -3:])
 
 
-def test_batches():
+def test_vmap_equals_a_loop_over_the_batch():
     x, weight, bias, *_ = problem()
     for axes in ((0, None, None), (None, 0, None), (None, 0, 0), (0, 0, 0)):
         args = [
@@ -98,7 +100,7 @@ def test_batches():
             jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, 1e-12), got, want)
 
 
-def test_leading_axes():
+def test_results_do_not_depend_on_leading_axes():
     x, weight, bias, *_ = problem("float32")
     out = causal_conv1d(x, weight, bias)
     np.testing.assert_array_equal(causal_conv1d(x[0], weight, bias), out[0])
@@ -107,7 +109,7 @@ def test_leading_axes():
 
 @pytest.mark.parametrize("held", [3, 4, 7])
 @pytest.mark.parametrize("kind", ["rolled", "circular", "rows"])
-def test_pieces_have_the_bits_of_the_whole_sequence(held, kind):
+def test_updates_have_the_bits_of_the_whole_sequence(held, kind):
     x, weight, bias, *_ = problem("float32", steps=12)
     want = causal_conv1d(x, weight, bias, activation="silu")
     state, out, t = jnp.zeros((5 if kind == "rows" else 2, held, 7), "float32"), [], 0
@@ -153,7 +155,7 @@ def test_programs_for_gpus_have_no_native_calls():
         ("cache_seqlens", lambda x, w, b, s: causal_conv1d_update(x, s, w, b, cache_seqlens=b)),
     ],
 )
-def test_wrong_arguments_are_refused_by_name(argument, change):
+def test_errors_name_the_invalid_argument(argument, change):
     x, weight, bias, state, _ = problem("float32")
     with pytest.raises((ValueError, TypeError), match=f"'{argument}'"):
         change(x, weight, bias, state)

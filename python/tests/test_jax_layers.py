@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.qrnn_pool, s5, lru: values and derivatives, against what they are made of."""
+"""Tests of scanrec.jax.qrnn_pool, s5 and lru against compositions of simpler functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def composed(
     forget_bias=0,
     memory=None,
 ):
-    """Pooling by the functions that JAX differentiates itself, and a scan."""
+    """Compute pooling with functions that JAX differentiates, and a linear scan."""
     if not isinstance(pre, (tuple, list)):
         pre = jnp.split(pre, POOLS[pool], -1)
     z, f, *others = pre
@@ -58,7 +58,7 @@ def composed(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("pool", POOLS)
-def test_types(pool, dtype):
+def test_every_element_type_of_pooling_is_accurate(pool, dtype):
     dtype = jnp.dtype(dtype)
     pre = jnp.asarray(Random()(2, 33, 5 * POOLS[pool], scale=2.0), dtype)
     output, final = qrnn_pool(pre, pool=pool, return_final=True)
@@ -71,7 +71,7 @@ def test_types(pool, dtype):
 
 @pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
 def problem(request):
-    """Pooling and what it is composed of, as functions of (pre, first), and a loss of them."""
+    """Return pooling, its composition, a maker of losses, arguments and tangents."""
     pool, kind, reverse = request.param
     random = Random(3)
     parts = [jnp.asarray(random(2, 9, 4)) for _ in range(POOLS[pool])]
@@ -95,7 +95,7 @@ def problem(request):
     return ours, lambda *x: composed(*x, **options), loss_of, arrays, moves
 
 
-def test_derivatives(problem):
+def test_derivatives_of_pooling_equal_the_composition(problem):
     ours, theirs, loss_of, arrays, moves = problem
 
     def all_of(f):
@@ -121,24 +121,24 @@ def test_derivatives(problem):
     got, want = jax.jit(lambda: all_of(ours))(), jax.jit(lambda: all_of(theirs))()
     for name in want:
         same(got[name], want[name])
-        # An output gate has no part in the final state.
+        # The final state does not depend on the output gate.
         some = any if name == "final state alone" else all
         assert some(np.any(x) for x in jax.tree.leaves(got[name])), name
 
 
-def test_gradient_is_two_kernels():
+def test_gradient_of_pooling_runs_two_kernels():
     pre = jnp.ones((2, 9, 12))
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 2)
     text = jax.jit(jax.grad(loss)).lower(pre).as_text()
     assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
-    assert "concatenate" not in text and "slice" not in text  # of what is packed
-    assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()  # no states
+    assert "concatenate" not in text and "slice" not in text  # packed arrays stay whole
+    assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()
 
 
 @pytest.mark.parametrize("memory", ["store", "recompute"])
 @pytest.mark.parametrize("pool", POOLS)
 def test_compiled_final_state_alone_writes_no_outputs(random, pool, memory):
-    """Its gradient keeps states or checkpoints, but no other outputs."""
+    """The gradient keeps states or checkpoints, but no other outputs."""
     pre = jnp.asarray(random(2, 9, 4 * POOLS[pool]))
     call = lambda pre: qrnn_pool(pre, pool=pool, memory=memory, return_final=True)[1]
     loss = lambda pre: jnp.sum(call(pre) ** 2)
@@ -149,8 +149,7 @@ def test_compiled_final_state_alone_writes_no_outputs(random, pool, memory):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_recomputed_states(random, pool):
-    """The same gradients, from less memory; and of any order."""
+def test_recompute_has_the_same_gradients_with_less_memory(random, pool):
     pre = jnp.asarray(random(2, 300, 8 * POOLS[pool]))
     loss = lambda memory: lambda pre: jnp.sum(jnp.sin(qrnn_pool(pre, pool=pool, memory=memory)))
     lean = jax.jit(jax.grad(loss("recompute")))
@@ -175,15 +174,15 @@ def test_gradients_of_a_constant_gate_are_sums_over_time(random):
     same(got, derivatives(lambda f: jnp.sum(composed((z, f), pool="f")[0] ** 2)))
 
 
-def test_more_axes_than_the_kernel_has(random):
-    """Gradients are sums over axes that are processed from outside, packed ones interleave."""
+def test_gradients_with_six_axes_equal_the_composition(random):
+    """The library loops over outer axes, over which it sums gradients. Packed gradients interleave."""
     pre, first = jnp.asarray(random(3, 2, 3, 2, 4, 12)), jnp.asarray(random(3, 1, 3, 1, 4))
     loss = lambda f: lambda *x: sum(jnp.sum(y**3) for y in f(*x))
     gradient = lambda f: jax.jit(jax.grad(loss(f), (0, 1)))(pre, first)
     same(gradient(lambda *x: qrnn_pool(*x, return_final=True)), gradient(composed))
 
 
-def test_nan_of_zoned_out_steps_reach_neither_values_nor_derivatives(random):
+def test_nan_in_zoned_out_steps_does_not_reach_values_or_derivatives(random):
     pre, zoneout = random(2, 9, 12), random.booleans(2, 9, 4)
     hidden = np.where(np.concatenate([zoneout, zoneout, np.zeros_like(zoneout)], -1), np.nan, pre)
     loss = lambda pre: jnp.sum(qrnn_pool(pre, zoneout=zoneout) ** 2)
@@ -194,7 +193,7 @@ def test_nan_of_zoned_out_steps_reach_neither_values_nor_derivatives(random):
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("packed", [True, False])
-def test_explicit_sharding(random, packed):
+def test_explicit_sharding_of_pooling_equals_one_device(random, packed):
     plain = [random(4, 9, 6) for _ in range(3)]
     plain = np.stack(plain, -2).reshape(4, 9, 18) if packed else tuple(plain)
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 3)
@@ -209,14 +208,14 @@ def test_explicit_sharding(random, packed):
         text = jax.jit(jax.grad(loss)).lower(pre).compile().as_text()
         assert not {n for n in ("all-gather", "all-reduce", "all-to-all") if n in text}
         got_second = jax.jit(second)(pre)
-    same(jax.jit(jax.grad(loss))(pre), want)  # without a mesh around it
+    same(jax.jit(jax.grad(loss))(pre), want)  # outside the mesh context
     same(got, want)
     same(got_second, want_second)
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
-def test_results_of_another_rank_have_a_sharding_of_their_rank(random):
-    """Arrays that are not split have a mesh in their types, too."""
+def test_results_of_a_lower_rank_have_a_sharding_of_their_rank(random):
+    """Types of arrays that are not split contain the mesh, too."""
     pre, first = jnp.asarray(random(4, 9, 18)), jnp.asarray(random(4, 6))
     pool = lambda pre, first: qrnn_pool(pre, first, axis=1, return_final=True)
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
@@ -247,9 +246,8 @@ def test_automatic_sharding_gathers_nothing(random, memory, packed):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_shard_map(random, packed):
-    """A forget gate that the devices share receives the sum over them, and so do second
-    derivatives."""
+def test_shard_map_of_pooling_equals_one_device(random, packed):
+    """Gradients and second derivatives of a shared forget gate are summed over the devices."""
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
         from jax.experimental.shard_map import shard_map
@@ -282,7 +280,7 @@ def system(random, both_ways=False):
 
 
 def stepwise(u, gate, drive, c, twice, first):
-    """A system run one step at a time."""
+    """Run a system one step at a time."""
     state, out = first, []
     for t in range(u.shape[1]):
         state = gate[t] * state + drive[:, t]
@@ -292,7 +290,7 @@ def stepwise(u, gate, drive, c, twice, first):
 
 @pytest.mark.parametrize("method", ["zero_order_hold", "bilinear"])
 @pytest.mark.parametrize("irregular", [False, True])
-def test_s5(random, method, irregular):
+def test_s5_equals_the_loop(random, method, irregular):
     lambda_, b, c = system(random)
     u, d, log_step = random(2, 11, 3), random(3), random(4) - 2
     first, times = random(2, 4, dtype=np.complex128), np.abs(random(11)) if irregular else None
@@ -308,19 +306,19 @@ def test_s5(random, method, irregular):
     same(got, (want + d * u, final))
 
 
-def test_s5_both_ways(random):
+def test_bidirectional_s5_equals_the_sum_of_two_scans(random):
     lambda_, b, c = system(random, both_ways=True)
     u = random(2, 11, 3)
     ahead = s5(u, lambda_, b, c[:, :4], conjugate_symmetry=False)
     back = s5(u[:, ::-1], lambda_, b, c[:, 4:], conjugate_symmetry=False)[:, ::-1]
     same(s5(u, lambda_, b, c, conjugate_symmetry=False), ahead + back)
-    resets = random.booleans(2, 12)  # of which the last cuts nothing
+    resets = random.booleans(2, 12)  # the last one has no effect
     resets[0, 11] = True
     got, want = (s5(u, lambda_, b, c, resets=reset_mask) for reset_mask in (resets, resets[:, :11]))
     same(got, want, rtol=0, atol=0)
 
 
-def test_lru(random):
+def test_lru_equals_the_loop(random):
     _, b, c = system(random)
     u, nu, theta = random(2, 11, 3), random(4), random(4)
     gate = np.exp(-np.exp(nu) + 1j * np.exp(theta))
@@ -330,8 +328,8 @@ def test_lru(random):
 
 
 @pytest.mark.parametrize("call", [s5, lru])
-def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a reset after the last step cuts."""
+def test_reverse_state_spaces_equal_the_mirrored_sequence(random, call):
+    """All derivatives are compared. A reset after the last step clears the initial state."""
     lambda_, b, c = system(random)
     diagonal = (lambda_,) if call is s5 else (random(4), random(4))
     u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))
@@ -369,10 +367,10 @@ def test_state_spaces_in_reverse(random, call):
     assert not np.allclose(ours(u, first)[1], ours(u, 2 * first, None)[1])
     same(
         ours(u, first, reset_mask[:, :5])[0][1], ours(u, first)[0][1]
-    )  # where the last says nothing
+    )  # sequence 1 has no last reset
 
 
-def test_derivatives_of_state_spaces_are_those_by_differences(random):
+def test_derivatives_of_state_spaces_equal_differences(random):
     lambda_, b, c = system(random)
     u, log_step, times = random(2, 7, 3), random(4) - 2, np.abs(random(7)) + 0.2
 
@@ -386,8 +384,8 @@ def test_derivatives_of_state_spaces_are_those_by_differences(random):
 
 
 @pytest.mark.parametrize("nu", [-np.inf, -90.0, 100.0, np.inf])
-def test_gradients_of_gates_at_the_ends(nu):
-    """A gate that rounds to 1 or to 0 has gradients of 0. The other state has gradients, too."""
+def test_gates_that_round_to_0_or_1_have_zero_gradients(nu):
+    """The other gate has nonzero gradients."""
     real = lambda *x: jnp.asarray(x, "float32")
     u, b = jnp.ones((5, 1), "float32"), jnp.ones((2, 1), "complex64")
     loss = lambda nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b[: nu.size], b[: nu.size].T)))
@@ -398,8 +396,8 @@ def test_gradients_of_gates_at_the_ends(nu):
         assert np.all(np.isfinite(found)) and found[0] == 0 != found[1]
 
 
-def test_discretisation_near_zero():
-    """Where exp(z) - 1 cancels."""
+def test_discretisation_near_zero_equals_its_series():
+    """In exp(z) - 1, digits would cancel."""
     from scanrec._op.state_space.jax import _System
 
     for z in (0.0, 1e-9 + 1e-9j, 1e-3j, 0.4 + 0.3j, 0.49, 0.51):
@@ -434,13 +432,13 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, np.ones((6, 8), complex), reverse=True)),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(error, words, call):
+def test_invalid_arguments_raise(error, words, call):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)
 
 
-def test_what_the_module_offers():
+def test_exports_of_the_module():
     assert set(scanrec.jax.__all__) == {
         *("causal_conv1d", "causal_conv1d_update", "linear_scan", "lru", "qrnn_pool", "s5"),
         *("selective_scan", "selective_state_update"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.nn and nnx: layers against the same step by step, in values and gradients."""
+"""Tests of scanrec.jax.nn and nnx against loops over single steps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FORWARD = [name for name, layer in LAYERS.items() if not layer.bidirectional]
 
 
 def weights_of(layer, seed=0):
-    """Any weights: drawing those to start from takes long to compile."""
+    """Return random weights, because the program of layer.init takes long to compile."""
     random, shapes = Random(seed), jax.eval_shape(layer.init, jax.random.key(0))
     return jax.tree.map(lambda x: jnp.asarray(random(*x.shape, scale=0.6)), shapes)
 
@@ -58,14 +58,17 @@ def state_of(layer, random, *batch):
 
 
 def compiled(layer):
-    """layer.apply. Before JAX 0.7.2 XLA ends the process where a program has a product and is
-    rooted in a call of ours; so it returns a number as well."""
+    """Return layer.apply under jit.
+
+    Before JAX 0.7.2 XLA ends the process if a program has a product and one of our calls is its
+    root, so the program returns a number as well.
+    """
     apply = jax.jit(lambda *given, **options: (layer.apply(*given, **options), 0))
     return lambda *given, **options: apply(*given, **options)[0]
 
 
 def same(got, want, *, dtypes=True, **tolerance):
-    """Equal trees of arrays; without `dtypes` of types of one kind."""
+    """Check that trees of arrays are equal. Without `dtypes`, types may differ in size."""
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
     for x, y in zip(got, want):
@@ -75,13 +78,13 @@ def same(got, want, *, dtypes=True, **tolerance):
 
 
 def of_ends(final, xp):
-    """A number of all final states."""
+    """Return a number that depends on all final states."""
     return sum(xp.sum(xp.sin(s.real) + xp.cos(s.imag) ** 2) for s in jax.tree.leaves(final))
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_values_and_gradients_are_those_of_a_loop(name, random):
-    """From a state, with resets also after the last step; values also without a state."""
+def test_values_and_gradients_equal_the_loop(name, random):
+    """There is a reset after the last step. Values without an initial state are compared, too."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
     state = state_of(layer, random, 2)
@@ -110,7 +113,7 @@ def test_values_and_gradients_are_those_of_a_loop(name, random):
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_chunks_and_steps(name, random):
+def test_chunks_and_steps_equal_the_whole(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, 3, T, layer.input_size))
     reset_mask = jnp.asarray(random.booleans(3, T)).at[:, 6:].set(False)
@@ -120,7 +123,7 @@ def test_chunks_and_steps(name, random):
         second, state = layer.apply(params, x[..., 4:6, :], state, resets=reset_mask[:, 4:7])
         step = jax.checkpoint(lambda state, u: layer.step(params, u, state)[::-1])
         state, rest = jax.lax.scan(step, state, jnp.moveaxis(x[..., 6:, :], -2, 0))
-        # A sequence without a batch begins with a step that may be another from a state of 0.
+        # A sequence without a batch axis. Some layers distinguish no state from a state of zeros.
         begins = layer.apply(params, x[1, 2, :1])[0][0], layer.step(params, x[1, 2, 0])[0]
         return jnp.concatenate([first, second, jnp.moveaxis(rest, 0, -2)], -2), state, begins
 
@@ -130,23 +133,23 @@ def test_chunks_and_steps(name, random):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_sequences_packed_into_one_are_alone(name, random):
+def test_packed_sequences_are_independent(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(T, layer.input_size))
     starts = jnp.zeros(T, bool).at[jnp.array([2, 3, 6])].set(True)
     apply = compiled(layer)
     output, ended = apply(params, x.at[2].set(jnp.nan), resets=starts)
-    assert np.all(np.isnan(output[2]))  # which is seen by none of the others
+    assert np.all(np.isnan(output[2]))  # no other step reads it
     for part in (slice(3, 6), slice(6, T)):
         alone, begun = apply(params, x[part])
         same(output[part], alone)
-    # A state knows nothing of what came before: that of the first layer, forward.
+    # A final state depends on the last sequence alone: compare the first layer, forward.
     same(*(jax.tree.map(lambda s: s[0], state) for state in (ended, begun)))
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_nothing(name, random):
-    """No sequences, and no steps, after which a state is what it was."""
+def test_empty_batches_and_sequences_have_empty_outputs(name, random):
+    """After 0 steps, the final state is the initial one."""
     layer = LAYERS[name]
     params, state = weights_of(layer), state_of(layer, random, 2)
     of = lambda *shape: jnp.ones((*shape, layer.input_size))
@@ -162,8 +165,8 @@ def test_nothing(name, random):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_of_few_steps_are_those_of_a_loop(name, random):
-    """Of 1 and of 3 steps, fewer than Mamba's window; those of 0 steps are 0."""
+def test_gradients_of_few_steps_equal_the_loop(name, random):
+    """Sequences have 1 or 3 steps, fewer than Mamba's window. Gradients of 0 steps are 0."""
     layer = LAYERS[name]
     params, x = weights_of(layer), random(2, 3, layer.input_size)
 
@@ -185,9 +188,11 @@ def test_gradients_of_few_steps_are_those_of_a_loop(name, random):
 @pytest.mark.parametrize(
     "name", ["QRNN two steps", "MinGRU", "RGLRU both ways", "LRU", "S5", "Mamba both ways"]
 )
-def test_explicit_sharding(name, random):
-    """Of sequences, whose states and resets are split as they are or not at all; also where arrays
-    alone say which mesh it is."""
+def test_explicit_sharding_equals_one_device(name, random):
+    """Sequences are split. States and resets are split like them or not at all.
+
+    The last comparison is outside the mesh context.
+    """
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(4, T, layer.input_size))
     state, reset_mask = state_of(layer, random, 4), jnp.asarray(random.booleans(4, T + 1))
@@ -219,8 +224,7 @@ def test_explicit_sharding(name, random):
     same(values(params, *parts), want)
 
 
-def test_batches_and_ensembles(random):
-    """vmap of inputs, and of weights."""
+def test_vmap_of_inputs_and_weights_equals_a_loop(random):
     for layer in (LAYERS["QRNN two steps"], LAYERS["S5"], LAYERS["Mamba both ways"]):
         weights = [weights_of(layer, seed) for seed in (0, 1)]
         both = jax.tree.map(lambda *x: np.stack(x), *weights)
@@ -231,12 +235,12 @@ def test_batches_and_ensembles(random):
             same((output[i], mine), apply(weights[i], x))
 
 
-def test_dropout_and_zoneout(random):
+def test_dropout_and_zoneout_have_their_probabilities(random):
     layer, key = nn.MinGRU(3, 64, 2, dropout=0.25), jax.random.key(3)
     params, x = weights_of(layer), jnp.asarray(random(2, 50, 3))
     plain = nn.MinGRU(3, 64, 2)
     same(compiled(layer)(params, x)[0], compiled(plain)(params, x)[0])
-    # A second layer of which every state is what the first one says.
+    # Every state of the second layer is an output of the first one.
     copies = {"weight": np.eye(128, 64), "bias": np.repeat([0.0, 50.0], 64)}
     looks = {**params, "layer_1": {"forward": copies}}
     seen, first = compiled(layer)(looks, x, key=key)[0], compiled(plain)(looks, x)[0]
@@ -251,11 +255,11 @@ def test_dropout_and_zoneout(random):
     states = compiled(layer)(weights_of(layer), x, key=key)[0]
     stays = np.asarray(states[:, 1:] == states[:, :-1])
     assert abs(np.mean(stays) - 0.25) < 0.02
-    assert np.any(stays[:, :-1, :64] != stays[:, 1:, 64:])  # of each direction its own
+    assert np.any(stays[:, :-1, :64] != stays[:, 1:, 64:])  # each direction draws its own
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_types(name, random):
+def test_outputs_and_states_have_the_type_of_the_input(name, random):
     layer = LAYERS[name]
     given = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
     cast = lambda dtype: jax.tree.map(lambda x: x.astype(dtype), given)
@@ -269,8 +273,8 @@ def test_types(name, random):
         assert np.max(np.abs(output.astype(float) - all_of[-1][0])) < bound
 
 
-def test_slow_decays_of_min_gru_keep_their_digits(random):
-    """With update gates of 1e-4, in float32 as in float64 up to what SlowDecay allows."""
+def test_slow_decays_of_min_gru_are_accurate(random):
+    """Update gates are 1e-4. float32 equals float64 within the tolerance of SlowDecay."""
     layer, x = nn.MinGRU(1, 1, bidirectional=True), abs(random(100_000, 1)).astype(np.float32)
     names = {"weight": jnp.array([[1], [0]], np.float32), "bias": jnp.array([0, -9.2], np.float32)}
     params = {"layer_0": {"forward": names, "reverse": names}}
@@ -287,9 +291,7 @@ def test_slow_decays_of_min_gru_keep_their_digits(random):
         assert jnp.max(jnp.abs(a - b)) <= SlowDecay.tolerance * jnp.max(jnp.abs(b))
 
 
-def test_starts():
-    """What docstrings say of the weights that are drawn."""
-
+def test_initial_weights_match_the_docstrings():
     def draw(layer, *names):
         start = lambda key: [layer.init(key)["layer_0"]["forward"][name] for name in names]
         return map(np.asarray, jax.jit(start)(jax.random.key(0)))
@@ -299,14 +301,14 @@ def test_starts():
     a, (nu,) = np.exp(-8 * np.log1p(np.exp(decay))), draw(nn.LRU(3, 4, r_min=0.5, r_max=0.6), "nu")
     assert 0.9 <= a.min() and a.max() <= 0.999
     assert np.all(np.abs(np.exp(-np.exp(nu)) - 0.55) < 0.05001)
-    (whole,) = draw(nn.LRU(3, 4, state_size=500, r_min=0, r_max=1), "nu")  # as the paper's own
+    (whole,) = draw(nn.LRU(3, 4, state_size=500, r_min=0, r_max=1), "nu")  # as in the paper
     assert np.isfinite(whole).all()
     delta, decay = draw(nn.Mamba(16, 16), "bias_delta", "log_decay")
     step = np.log1p(np.exp(delta))
     assert 0.99e-3 < step.min() and step.max() < 0.101
     np.testing.assert_allclose(np.exp(decay)[3], np.arange(1, 17), rtol=1e-5)
-    # The eigenvalues of HiPPO-LegS' normal part, in whose basis real and normal is complex and
-    # normal.
+    # The eigenvalues are those of the normal part of HiPPO-LegS. In its eigenbasis, real Gaussian
+    # weights are complex Gaussian ones.
     decay, frequency = draw(nn.S5(3, 4, state_size=6), "log_decay", "frequency")
     root = np.sqrt(2 * np.arange(6) + 1)
     lower = np.tril(np.outer(root, root), -1)
@@ -318,7 +320,7 @@ def test_starts():
 
 
 def problems_of(name, random):
-    """Calls, and arrays for them that broadcast and are of several types, where that is offered."""
+    """Return calls and their arrays, which broadcast and mix types where the call allows it."""
     real, half, complex = (
         lambda *shape, as_=(drawn, dtype): jnp.asarray(random(*shape, dtype=as_[0]), as_[1])
         for drawn, dtype in (
@@ -396,9 +398,7 @@ CALLS = ("linear_scan", "qrnn_pool", "s5", "lru", "selective_scan", "selective_s
 
 
 @pytest.mark.parametrize("name", [*CALLS, *LAYERS])
-def test_nothing_is_promoted(name, random):
-    """That was not given so: types and ranks are those that users see to, in second derivatives,
-    too."""
+def test_calls_and_derivatives_need_no_implicit_promotion(name, random):
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         for call, *arrays in problems_of(name, random):
 
@@ -411,8 +411,8 @@ def test_nothing_is_promoted(name, random):
             jax.jit(all_of).lower(*arrays)
 
 
-def test_layers_are_arguments_of_programs():
-    """What they are, not what they hold: a program is compiled for each."""
+def test_equal_layers_share_a_compiled_program():
+    """Layers are trees without leaves, so equal layers share a program."""
     applied = jax.jit(lambda layer, params, x: layer.apply(params, x)[0] * 2)
     x = jnp.ones((T, 3))
     for layer in (nn.QRNN(3, 4), nn.QRNN(3, 4, kernel_size=2), nn.QRNN(3, 4)):
@@ -424,7 +424,7 @@ def test_layers_are_arguments_of_programs():
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_layers_and_states_are_pickled_and_copied(name, random):
+def test_layers_and_states_can_be_pickled_and_copied(name, random):
     layer = LAYERS[name]
     state = state_of(layer, random, 2)
     for again in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
@@ -434,8 +434,8 @@ def test_layers_and_states_are_pickled_and_copied(name, random):
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_exported_programs_are_written_and_read(name, random):
-    """Exported programs keep the named tuples of states."""
+def test_exported_programs_can_be_serialised(name, random):
+    """States remain named tuples."""
     export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
     pytest.importorskip("flatbuffers", reason="flatbuffers is not installed")
     layer = LAYERS[name]
@@ -451,7 +451,7 @@ def test_exported_programs_are_written_and_read(name, random):
     same(got, want)
 
 
-def test_refusals():
+def test_invalid_arguments_raise():
     layer, two = nn.MinGRU(3, 4), nn.QRNN(3, 4, kernel_size=2)
     params, x = weights_of(layer), jnp.ones((2, T, 3))
     weights = params["layer_0"]["forward"]
@@ -496,8 +496,8 @@ def test_refusals():
             call()
 
 
-def test_numbers_of_numpy_are_options():
-    """Which have no hash, and become numbers of Python."""
+def test_numpy_numbers_are_valid_options():
+    """They are converted to Python numbers, because arrays have no hash."""
     given = np.array(3), np.int64(4), np.array(1), np.array(True)
     assert hash(nn.MinGRU(*given)) == hash(nn.MinGRU(3, 4))
     assert nn.MinGRU(*given) == nn.MinGRU(3, 4)
@@ -519,8 +519,8 @@ def module_of(layer, seed):
 
 
 @pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU both ways", "LRU"])
-def test_modules_of_flax(name, random):
-    """Are the same, and go through what Flax does with modules."""
+def test_flax_modules_equal_their_layers(name, random):
+    """Check jit, grad, update, copies, pickles and single steps of modules."""
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     layer = LAYERS[name]
     module, other = module_of(layer, 5), module_of(layer, 6)
@@ -542,7 +542,7 @@ def test_modules_of_flax(name, random):
     same(flax.to_pure_dict(gradient), want)
 
 
-def test_all_layers_are_modules_of_flax():
+def test_every_layer_has_a_flax_module():
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     for layer in LAYERS.values():
         module = flax.eval_shape(lambda layer=layer: module_of(layer, 0))
@@ -551,7 +551,7 @@ def test_all_layers_are_modules_of_flax():
         assert flax.to_pure_dict(flax.state(module, flax.Param)) == drawn
 
 
-def test_dropout_of_flax(random):
+def test_flax_modules_draw_dropout_only_in_training(random):
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     module, x = module_of(nn.MinGRU(3, 4, 2, dropout=0.5), 0), jnp.asarray(random(2, T, 3))
     call = flax.jit(lambda m: m(x)[0])
@@ -562,7 +562,7 @@ def test_dropout_of_flax(random):
         type(module)(3, 4, rngs=0)
 
 
-def test_variables_of_flax_are_arrays():
+def test_flax_variables_are_valid_arrays():
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import linear_scan
 
@@ -583,8 +583,11 @@ def test_variables_of_flax_are_arrays():
 
 
 @pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU"])
-def test_arguments_of_rnn_do_what_they_do_in_flax(name, random):
-    """There the layer's step is the cell. Of layers RNN sees whether a state is a tuple."""
+def test_arguments_of_rnn_behave_as_in_flax(name, random):
+    """The reference is Flax's RNN with the layer's step as its cell.
+
+    RNN distinguishes layers only by whether their state is a tuple.
+    """
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 
@@ -626,7 +629,7 @@ def test_arguments_of_rnn_do_what_they_do_in_flax(name, random):
     ]
 
     def results(rnn, forms):
-        """Of all forms, in one program."""
+        """Return the results of all forms, from one program."""
         each = lambda m: [m(by_time if "time_major" in o else x, **o) for o in forms]
         return flax.jit(each)(rnn)
 
@@ -668,9 +671,7 @@ def test_arguments_of_rnn_do_what_they_do_in_flax(name, random):
             call()
 
 
-def test_lengths_of_rnn(random):
-    """That are no numbers of steps are refused; those that a program does not know are the
-    nearest."""
+def test_invalid_lengths_of_rnn_raise_or_are_clipped_when_traced(random):
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 
@@ -686,7 +687,7 @@ def test_lengths_of_rnn(random):
                 run(rnn)
 
 
-def test_rnn_runs_forward_alone():
+def test_rnn_of_a_bidirectional_layer_raises():
     pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 
@@ -694,8 +695,7 @@ def test_rnn_runs_forward_alone():
         nnx.RNN(module_of(LAYERS["MinGRU both ways"], 0))
 
 
-def test_parameters_of_linen(random):
-    """A layer within a module of flax.linen."""
+def test_layers_can_be_used_in_linen_modules(random):
     linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
     layer = LAYERS["MinGRU"]
 
@@ -709,8 +709,8 @@ def test_parameters_of_linen(random):
     same(output, layer.apply(variables["params"]["rnn"], x)[0])
 
 
-def test_parts_are_imported_when_asked_for():
-    """Flax is needed by scanrec.jax.nnx alone."""
+def test_submodules_are_imported_lazily():
+    """Only scanrec.jax.nnx needs Flax."""
     code = """
 import sys, scanrec.jax
 assert not {"flax", "scanrec.jax.nn"} & {*sys.modules}

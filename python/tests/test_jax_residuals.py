@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a call keeps from its forward run for its backward run, and the gradients of some operands
-alone: these keep less, and are the same.
+"""Tests of the residuals that a call keeps for its gradients.
+
+Gradients of some operands keep fewer arrays and equal those of all operands.
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from scanrec.jax import linear_scan, qrnn_pool, selective_scan
 
-B, T, C, N = 2, 140, 4, 3  # more than 128 steps, which is where checkpoints begin
+B, T, C, N = 2, 140, 4, 3  # more than 128 steps, so there are checkpoints
 random = Random(5)
 X, F, OUT, INTO = (random(B, T, C) for _ in range(4))
 FIRST, GATE = random(B, C), random(C)
 
 
 def kept(f, *operands):
-    """How many arrays with a number for every step, the smallest being a channel's, jax.vjp
-    keeps."""
+    """Count the arrays that jax.vjp keeps with at least one number per step of each sequence."""
     counts = set()
     for call in (f, jax.jit(f)):
         pullback = jax.vjp(call, *operands)[1]
@@ -50,7 +50,7 @@ def logarithms(**options):
     return lambda gate, input, first=None: linear_scan(gate, input, first, **options)
 
 
-# A call, its operands, which of them are differentiated, and the number of arrays that it keeps.
+# (call, operands, positions of the differentiated operands, number of arrays that are kept)
 KEPT = {
     "linear, input, constant gate": (linear_scan, (GATE, X), "1", 0),
     "linear, input": (linear_scan, (F, X), "1", 1),  # the gate
@@ -80,13 +80,13 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_nothing_is_kept_for_a_gradient_that_is_not_wanted(case):
+def test_calls_keep_only_arrays_that_the_gradients_need(case):
     call, operands, wanted, expected = KEPT[case]
     assert kept(*of_some(call, operands, wanted)) == expected
 
 
 def of_some(call, operands, wanted):
-    """The call as a function of the operands at the positions that are wanted, and these."""
+    """Return the call as a function of the wanted operands, then these operands."""
     at = [int(i) for i in wanted]
 
     def f(*values):
@@ -98,7 +98,7 @@ def of_some(call, operands, wanted):
     return f, *(operands[i] for i in at)
 
 
-def test_scans_in_a_row_with_a_constant_gate_keep_nothing():
+def test_chained_scans_with_a_constant_gate_keep_nothing():
     def chained(scan):
         def f(x):
             for _ in range(8):
@@ -113,8 +113,10 @@ def test_scans_in_a_row_with_a_constant_gate_keep_nothing():
 
 
 def test_a_selective_scan_keeps_its_operands_and_checkpoints():
-    """Of any gradient: one kernel computes all of them, and checkpoints are a state of 128
-    steps."""
+    """Every gradient keeps them, because one kernel computes all gradients.
+
+    There is one checkpoint for 128 steps, so `kept` does not count them.
+    """
     u, delta = X, jnp.abs(F)
     b, c = jnp.asarray(random(B, T, N)), jnp.asarray(random(B, T, N))
     operands = u, delta, -jnp.ones((C, N)), b, c, jnp.ones(C)
@@ -144,7 +146,7 @@ CALLS = {
 
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
 @pytest.mark.parametrize("call", CALLS)
-def test_gradients_of_some_operands_are_those_of_all(call, options):
+def test_gradients_of_some_operands_equal_those_of_all(call, options):
     call, operands, wanted = CALLS[call]
     options, at = OPTIONS[options], [int(i) for i in wanted]
     loss = lambda *x: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(call(*x, **options)))
@@ -153,7 +155,7 @@ def test_gradients_of_some_operands_are_those_of_all(call, options):
     want = [jax.jit(of_all)(*operands)[i] for i in at]
     same(jax.jit(of_these)(*operands), want)
     same(of_these(*operands), want)
-    # Forward mode, a second derivative, in the other operands too, and a batch.
+    # Forward mode, second derivatives in all operands, and a batch.
     f, *some = of_some(loss, operands, wanted)
     moves = tuple(jnp.cos(x) for x in operands)
     forward = jax.jit(partial(jax.jvp, f))(tuple(some), tuple(moves[i] for i in at))[1]
@@ -173,8 +175,8 @@ def same(got, want):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
-def test_the_first_state_alone_reads_no_input():
-    """Its gradient is a product of gates: where these are constant, it needs no array at all."""
+def test_gradient_of_the_initial_state_alone_keeps_no_array():
+    """The gradient is a product of gates, which are constant here."""
     scan = lambda first: linear_scan(GATE, X, first, log_input=True, return_final=True)[1]
     assert kept(scan, FIRST) == 0
     gate = 4 + GATE
@@ -185,7 +187,7 @@ def test_the_first_state_alone_reads_no_input():
     same(jax.vjp(pooled, FIRST)[1](FIRST)[0], product * FIRST)
 
 
-def test_the_adjoint_without_states_runs_one_kernel():
+def test_gradient_without_states_runs_one_adjoint_kernel():
     loss = lambda x: jnp.sum(linear_scan(GATE, x, log_input=True) ** 2)
     compiled = jax.jit(jax.grad(loss)).lower(X).compile().as_text()
     calls = re.findall(r'custom_call_target="scanrec_(\w+)_v1"', compiled)
@@ -194,7 +196,7 @@ def test_the_adjoint_without_states_runs_one_kernel():
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("gate", [F, GATE], ids=["full", "constant"])
-def test_the_adjoint_without_states_over_devices(gate):
+def test_gradients_without_states_equal_one_device(gate):
     losses = [
         lambda x, gate: jnp.sum(linear_scan(gate, x, log_input=True) ** 3),
         lambda x, gate: jnp.sum(linear_scan(-abs(gate), x, log_gate=True) ** 3),

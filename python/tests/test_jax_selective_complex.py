@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.selective_scan with complex states: parts of numbers, types, and all that is done to
-calls; values and derivatives are among those of real ones."""
+"""Tests of scanrec.jax.selective_scan with complex states.
+
+test_jax_selective_scan.py compares their values and derivatives with a loop.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,13 @@ def on_device(given):
 
 
 def weights_of(random, given):
-    """Of a loss, for outputs and final states."""
+    """Return weights of a loss, for outputs and final states."""
     final = jnp.zeros((given["u"].shape[0], *given["A"].shape), given["A"].dtype)
     return random(*given["u"].shape), random_like(random, final)
 
 
 def parts_of(x):
-    """Real and imaginary parts, side by side."""
+    """Return real and imaginary parts, alternating along the last axis."""
     return jnp.stack([x.real, x.imag], -1).reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
@@ -61,8 +63,8 @@ def squares(x):
 
 
 @pytest.mark.parametrize("groups, steps", [(None, 9), (2, 150)])
-def test_parts_of_complex_numbers(random, groups, steps):
-    """They are what the numbers are; their gradients are real, and so without a convention."""
+def test_b_and_c_as_real_parts_equal_complex_numbers(random, groups, steps):
+    """Gradients of parts are real, so no convention of conjugation applies."""
     given = on_device(arrays_of(random, steps=steps, groups=groups))
     of_parts = {n: parts_of(x) if n in ("B", "C") else x for n, x in given.items()}
     whole = lambda x: ours(**{n: whole_of(v) if n in ("B", "C") else v for n, v in x.items()})
@@ -76,7 +78,7 @@ def test_parts_of_complex_numbers(random, groups, steps):
     same(*(jax.jit(move(f))(of_parts) for f in (got, whole)))
     if steps < 100:
         same(*(jax.jit(move(gradient(f)))(of_parts) for f in (got, whole)), rtol=1e-9, atol=1e-10)
-    with_one = {**given, "C": of_parts["C"]}  # either
+    with_one = {**given, "C": of_parts["C"]}  # only C has parts
     bits(ours(**with_one), ours(**given))
     many = jax.vmap(lambda b: ours(**{**of_parts, "B": b}))(
         jnp.stack([of_parts["B"], 2 * of_parts["B"]])
@@ -85,9 +87,11 @@ def test_parts_of_complex_numbers(random, groups, steps):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_types(random, dtype):
-    """Of 16 bits are sequences and parts, complex64 is the rest: outputs are within a unit of what
-    is computed in complex128 from the same numbers."""
+def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
+    """Sequences and B have the type, and other arrays are float32 or complex64.
+
+    Outputs are within a unit of results in complex128 for the same numbers.
+    """
     given = on_device(arrays_of(random, steps=200))
     given = {n: x.astype(np.complex64 if n in OF_STATES else np.float32) for n, x in given.items()}
     given["B"] = parts_of(given["B"])
@@ -106,7 +110,7 @@ def test_types(random, dtype):
     got, want = jax.jit(jax.grad(loss(ours)))(given), jax.jit(jax.grad(loss(plain)))(wide)
     for name in given:
         assert got[name].dtype == given[name].dtype
-        # Cotangents of outputs are rounded to their type.
+        # Cotangents are rounded to the type of the outputs.
         scale = np.max(np.abs(want[name]))
         error = np.max(np.abs(widened(got[name]) - want[name]))
         assert error < (3 * unit + 1e-5) * scale, name
@@ -125,7 +129,7 @@ def test_real_states_and_weights_become_complex(random):
         same(got[name], want[name].real if name in ("B", "C", "initial_state") else want[name])
 
 
-def test_derivatives_are_those_by_differences(random):
+def test_derivatives_equal_differences(random):
     given = arrays_of(random, 1, 4, 2, 2)
     resets = np.zeros((1, 4, 1), bool)
     resets[0, 2] = True
@@ -136,9 +140,11 @@ def test_derivatives_are_those_by_differences(random):
     check_derivatives(f, arrays, random, order=1)
 
 
-def test_jacobians(random):
-    """The final state is an analytic function of A, B and the initial state; outputs are real ones
-    of parts."""
+def test_jacobians_equal_the_loop(random):
+    """The final state is holomorphic in A, B and the initial state.
+
+    Outputs are real functions of the parts of A.
+    """
     given = on_device(arrays_of(random, 1, 5, 2, 2))
     names = ("A", "B", "initial_state")
     every = tuple(given[name] for name in names)
@@ -156,8 +162,8 @@ def test_jacobians(random):
 
 @pytest.mark.parametrize("names, of", [(("u", "B", "initial_state"), "steps steps"),
                                        (("A", "C"), "steps channel")])  # fmt: skip
-def test_vmap(random, names, of):
-    """More sequences, and more channels: what a loop over the batch gives."""
+def test_vmap_equals_a_loop_over_the_batch(random, names, of):
+    """Batches become more sequences, or more channels if weights are batched."""
     given = on_device(arrays_of(random, 2, 5, 4, 2, None, of))
     if "A" in names:
         given.pop("intervals")
@@ -171,8 +177,7 @@ def test_vmap(random, names, of):
         same(jax.jit(jax.vmap(f))(many), jax.tree.map(lambda *x: jnp.stack(x), *each))
 
 
-def test_programs(random):
-    """One call forward and one back; the same bits in whatever program."""
+def test_gradients_run_two_calls_with_the_same_bits_in_every_program(random):
     given = on_device(arrays_of(random, steps=150))
     loss = lambda x: sum(squares(y) for y in ours(**x))
     gradient = jax.grad(loss)
@@ -185,7 +190,7 @@ def test_programs(random):
         same(gradient(given), want)
 
 
-def test_export(random):
+def test_exported_programs_have_the_same_bits(random):
     given = on_device(arrays_of(random))
     gradient = jax.jit(jax.grad(lambda x: sum(squares(y) for y in ours(**x))))
     export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
@@ -195,7 +200,7 @@ def test_export(random):
     bits(exported.call(given), gradient(given))
 
 
-def test_streams_and_single_steps(random):
+def test_chunks_and_single_steps_have_the_bits_of_the_whole(random):
     given = on_device(arrays_of(random, steps=131, groups=2))
     given.pop("intervals")
     want, last = ours(**given)
@@ -213,7 +218,7 @@ def test_streams_and_single_steps(random):
 
 
 @pytest.mark.parametrize("batch, steps", [(0, 5), (2, 0)])
-def test_nothing(random, batch, steps):
+def test_derivatives_of_empty_problems_equal_the_loop(random, batch, steps):
     given = on_device(arrays_of(random, batch, steps))
     given["B"] = parts_of(given["B"])
     plain = lambda **x: theirs(**{**x, "B": whole_of(x["B"])})
@@ -225,8 +230,8 @@ def test_nothing(random, batch, steps):
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
-def test_several_devices(random, kind):
-    """Split by sequences and channels; of gradients what devices share is summed."""
+def test_several_devices_equal_one(random, kind):
+    """Arrays are split by sequences and channels. Gradients of shared arrays are summed."""
     types = (getattr(jax.sharding.AxisType, kind),) * 2
     mesh = jax.make_mesh((2, 4), ("d", "e"), axis_types=types)
     plain = on_device(arrays_of(random, 4, 5, 8, 2))

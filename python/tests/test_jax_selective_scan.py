@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.jax.selective_scan: values and derivatives against a plain loop that JAX differentiates,
-batching, programs, devices."""
+"""Tests of scanrec.jax.selective_scan against a loop that JAX differentiates.
+
+They cover values, derivatives, batching, programs, devices and errors.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,15 @@ NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state", "
 
 
 OF_STEPS = ("u", "delta", "B", "C", "z", "intervals")
-OF_STATES = ("A", "B", "C", "initial_state")  # which may be complex
+OF_STATES = ("A", "B", "C", "initial_state")  # may be complex
 
 
 def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
          intervals=None, *, delta_softplus=False, resets=None, reverse=False):  # fmt: skip
-    """(out, final state) of (batch, time, channel), step by step, in the type of A; what has no
-    states in its real one."""
+    """Compute (out, final state) for (batch, time, channel) step by step.
+
+    States have the type of A. Arrays without an axis of states have its real type.
+    """
     dtype, (batch, steps, channels) = jnp.finfo(A.dtype).dtype, u.shape
     x, step = u.astype(dtype), delta.astype(dtype)
     if delta_bias is not None:
@@ -80,8 +84,11 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
 
 def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="steps steps",
               is_complex=False):  # fmt: skip
-    """Arguments by name: steps of 0.1 to 2.6 by softplus, gates of exp(-5) to exp(-0.02); complex
-    ones turn by some radians."""
+    """Return arguments by name.
+
+    Steps are 0.1 to 2.6 after softplus, and gates are exp(-5) to exp(-0.02). Complex gates have
+    phases of some radians.
+    """
     mixing = (batch, steps, *(() if groups is None else (groups,)), states)
     b, c = (mixing if kind == "steps" else (channels, states) for kind in of.split())
     shape = (batch, steps, channels)
@@ -103,13 +110,16 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
 
 
 def same(got, want, **tolerance):
-    """Sums of some tens of terms of order 1, in another order: a few hundred roundings of 1e-16,
-    and those of exp and the sigmoid, of 5 units each."""
+    """Check that trees of arrays are equal up to rounding.
+
+    Results are sums of some tens of terms of order 1, in a different order. They have a few hundred
+    rounding errors of 1e-16, and 5 units from exp and from the sigmoid.
+    """
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
     for x, y in zip(got, want):
         assert x.shape == y.shape and x.dtype == y.dtype
-        if x.dtype == jnp.bfloat16:  # which NumPy 1.26 does not compare
+        if x.dtype == jnp.bfloat16:  # NumPy 1.26 cannot compare it
             x, y = x.astype(jnp.float32), y.astype(jnp.float32)
         np.testing.assert_allclose(x, y, **{"rtol": 1e-11, "atol": 1e-12, **tolerance})
 
@@ -119,13 +129,13 @@ def bits(got, want):
 
 
 def random_like(random, x):
-    """Of order 1, complex if x is."""
+    """Return an array of order 1, which is complex if x is."""
     one = jnp.asarray(random(*x.shape))
     return one + 1j * random(*x.shape) if jnp.iscomplexobj(x) else one
 
 
 def loss_of(f, weights):
-    """Of both results, each with a gradient of its own everywhere."""
+    """Return a loss of both results, with a different gradient for every element."""
 
     def loss(*x):
         return sum(jnp.sum(w * jnp.sin(y)).real for w, y in zip(weights, f(*x)))
@@ -138,13 +148,13 @@ theirs = jax.jit(partial(loop, delta_softplus=True), static_argnames="reverse")
 
 
 def as_function(call, names, **options):
-    """A call as a function of arrays in this order."""
+    """Return a call as a function of arrays in this order."""
     return lambda *x: call(**dict(zip(names, x)), **options)
 
 
 # ---- values and gradients ------------------------------------------------------------------------
 
-# (of B and C, groups, reverse, steps with resets, what is left out)
+# Options of arrays_of, reverse, length of the reset mask, and the absent arrays.
 CASES = {
     "plain": dict(),
     "groups": dict(groups=2, mask_steps=9),
@@ -168,7 +178,7 @@ CASES = {
 
 @pytest.fixture
 def problem(request):
-    """Our function and the plain one, arrays to call them with, and weights of a loss."""
+    """Return our function, the loop, their arguments, and weights of a loss."""
     case, random = dict(request.param), Random(1)
     reverse, mask_steps = case.pop("reverse", False), case.pop("mask_steps", 0)
     without = case.pop("without", ())
@@ -189,8 +199,8 @@ def problem(request):
 
 
 @pytest.mark.parametrize("problem", CASES.values(), ids=CASES, indirect=True)
-def test_values_and_gradients(problem):
-    """300 steps of a state that forgets slowly add as many roundings."""
+def test_values_and_gradients_equal_the_loop(problem):
+    """Long sequences have a larger tolerance: a slowly decaying state adds 300 rounding errors."""
     ours, theirs, arrays, weights = problem
     every = tuple(range(len(arrays)))
     near = {"rtol": 1e-10, "atol": 1e-10 if arrays[0].shape[1] > 100 else 1e-12}
@@ -207,7 +217,7 @@ SECOND = ("groups, reverse", "of channels, kept states", "complex, groups, rever
 
 
 @pytest.mark.parametrize("problem", [CASES[n] for n in SECOND], ids=SECOND, indirect=True)
-def test_derivatives_of_second_order(problem):
+def test_second_order_derivatives_equal_the_loop(problem):
     ours, theirs, arrays, weights = problem
     random, every = Random(5), tuple(range(len(arrays)))
     moves = tuple(random_like(random, x) for x in arrays)
@@ -232,7 +242,7 @@ def test_derivatives_of_second_order(problem):
         same(got[name], want[name], rtol=1e-9, atol=1e-10)
 
 
-def test_derivatives_are_those_by_differences(random):
+def test_derivatives_equal_differences(random):
     given = arrays_of(random, 1, 4, 2, 2)
     resets = np.zeros((1, 4, 1), bool)
     resets[0, 2] = True
@@ -245,9 +255,11 @@ def test_derivatives_are_those_by_differences(random):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_types(random, dtype):
-    """Sequences are rounded, the rest is float32: outputs are within a unit of what is computed in
-    float64 from the same numbers."""
+def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
+    """Sequences and B have the type, and other arrays are float32.
+
+    Outputs are within a unit of results in float64 for the same numbers.
+    """
     given = {n: jnp.asarray(x, jnp.float32) for n, x in arrays_of(random, steps=200).items()}
     given |= {n: given[n].astype(dtype) for n in ("u", "delta", "z", "B")}
     wide = {n: x.astype(jnp.float64) for n, x in given.items()}
@@ -264,13 +276,13 @@ def test_types(random, dtype):
     got, want = gradient(ours, given), gradient(theirs, wide)
     for name in given:
         assert got[name].dtype == given[name].dtype
-        # Cotangents of outputs are rounded to their type.
+        # Cotangents are rounded to the type of the outputs.
         scale = np.max(np.abs(want[name]))
         error = np.max(np.abs(np.asarray(got[name], float) - want[name]))
         assert error < (3 * unit + 1e-5) * scale, name
 
 
-def test_leading_axes_and_small_problems(random):
+def test_leading_axes_and_empty_problems_equal_the_loop(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, batch=6).items()}
     whole = ours(**given, resets=jnp.asarray(random.booleans(1, 9, 1)))
     many = {n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()}
@@ -278,7 +290,7 @@ def test_leading_axes_and_small_problems(random):
     arrays_of(random, batch=6)
     for x, y in zip(ours(**many, resets=jnp.asarray(random.booleans(1, 9, 1))), whole, strict=True):
         bits(x.reshape(y.shape), y)
-    # One sequence; states that broadcast.
+    # One sequence without a batch axis, then an initial state that broadcasts.
     one = {n: x[0] if x.shape[0] == 6 else x for n, x in given.items()}
     for x, y in zip(ours(**one), ours(**given), strict=True):
         bits(x, y[0])
@@ -294,8 +306,7 @@ def test_leading_axes_and_small_problems(random):
         same(got, want)
 
 
-def test_far_steps(random):
-    """Above 20 softplus is its argument and its slope 1, composed or not."""
+def test_softplus_above_20_is_the_identity(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
     given["delta"] = jnp.stack([given["delta"][0] * 30, given["delta"][1] + 22])
     loss = lambda f: lambda delta: jnp.sum(f(**{**given, "delta": delta})[0] ** 2)
@@ -307,7 +318,7 @@ def test_far_steps(random):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_packed_sequences_are_separate_ones(random, reverse):
+def test_packed_sequences_equal_separate_ones(random, reverse):
     lengths = (3, 1, 150, 10)
     total, starts = sum(lengths), np.cumsum((0, *lengths))[:-1]
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, 1, total).items()}
@@ -327,15 +338,14 @@ def test_packed_sequences_are_separate_ones(random, reverse):
     bits(packed(given), (jnp.concatenate(outs, 1), finals[0 if reverse else -1]))
     got = jax.jit(jax.grad(lambda x: jnp.sum(packed(x)[0] ** 2)))(given)
     want = jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y, _ in parts(x))))(given)
-    same(got, want, rtol=1e-9, atol=1e-10)  # those of weights are sums over parts
-    # What is on the other side of a reset is not looked at.
+    same(got, want, rtol=1e-9, atol=1e-10)  # gradients of weights are sums over sequences
+    # NaN does not cross a reset.
     hidden = {n: v.at[:, :3].set(np.nan) if n == "u" else v for n, v in given.items()}
     bits(packed(hidden)[0][:, 3:], packed(given)[0][:, 3:])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_streams(random, reverse):
-    """Chunks go on with the bits of the whole; so do single steps."""
+def test_chunks_have_the_bits_of_the_whole(random, reverse):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=140).items()}
     resets = random.booleans(2, 140, 1)
     want, last = ours(**given, resets=resets, reverse=reverse)
@@ -350,7 +360,7 @@ def test_streams(random, reverse):
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_single_steps(random, groups):
+def test_single_steps_have_the_bits_of_the_whole(random, groups):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, groups=groups).items()}
     given.pop("intervals")
     want, last = ours(**given)
@@ -372,7 +382,7 @@ def test_single_steps(random, groups):
 
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
-    """Two of the rows are padding. Values, derivatives and batches are those of the rows alone."""
+    """Two rows are padding. Values, derivatives and batches equal those of the chosen rows alone."""
     given = arrays_of(random, 4, 1, 4, 3, 2, is_complex=is_complex)
     names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
     now = {
@@ -401,7 +411,7 @@ def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
     def derivatives_and_batches(f):
         gradient = jax.grad(lambda *x: loss_of(f, weights)(*x), (0, 1))
         push, many = lambda *x: jax.jvp(f, x, x)[1], jax.vmap(f, (0, None))
-        # JAX 0.5.3 folds a batched gather of constants into wrong numbers: states are arguments.
+        # JAX 0.5.3 folds a batched gather of constants into wrong numbers, so states are arguments.
         of = lambda held, both, now: (gradient(held, now), push(held, now), many(both, now))
         return jax.jit(of)(held, jnp.stack([held, 2 * held]), now)
 
@@ -417,7 +427,7 @@ def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
         single = {n: x.astype(jnp.float32) for n, x in now.items()}
         out, after = got(held.astype(jnp.bfloat16), single)
         assert out.dtype == jnp.float32 and after.dtype == jnp.bfloat16
-        # Without 64 bits JAX keeps the low bits, which are a row here.
+        # Without x64, JAX keeps the low 32 bits, which would be a valid row here.
         jax.config.update("jax_enable_x64", False)
         try:
             far = got(held.astype(jnp.float32), single, np.array([3, 2**32 + 1, 0, 5]))
@@ -445,10 +455,10 @@ BATCHES = {
 
 @pytest.mark.parametrize("of", BATCHES)
 def test_vmap_equals_a_loop_over_the_batch(random, of):
-    """For any batched arrays, under and over derivatives."""
+    """Any arrays are batched, inside and outside derivatives."""
     axes, groups, of = BATCHES[of]
     given = arrays_of(random, 2, 5, 4, 2, groups, of)
-    if "intervals" not in axes:  # which keep weights apart in another way
+    if "intervals" not in axes:  # with shared intervals, vmap separates weights in another way
         given.pop("intervals")
     names, every = tuple(given), tuple(range(len(given)))
     axes = tuple(axes.get(name) for name in names)
@@ -471,11 +481,11 @@ def test_vmap_equals_a_loop_over_the_batch(random, of):
     want = jax.tree.map(lambda *x: np.stack(x), *each)
     got = jax.jit(jax.vmap(every_kind, axes))(*arrays)
     same(got, want)
-    if axes[2] is None and axes[7] is None:  # more sequences of a batch
+    if axes[2] is None and axes[7] is None:  # the batch becomes more sequences
         bits(got[0], want[0])
-    same(jax.vmap(f, axes)(*arrays), want[0])  # without a program around
+    same(jax.vmap(f, axes)(*arrays), want[0])  # without jit
 
-    def total(f):  # over the batch, under the derivative
+    def total(f):  # sums over the batch inside the derivative
         return lambda *x: jnp.sum(jax.vmap(lambda *y: loss_of(f, weights)(*y) ** 2, axes)(*x))
 
     plain = as_function(theirs, names, resets=resets)
@@ -483,7 +493,7 @@ def test_vmap_equals_a_loop_over_the_batch(random, of):
     same(got, want, rtol=1e-9, atol=1e-10)
 
 
-def test_resets_under_vmap_and_jacobians(random):
+def test_batched_resets_equal_a_loop_and_jacobians_equal_the_reference(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, 2, 5, 4, 2).items()}
     for shape in ((3, 1, 6, 1), (3, 2, 5, 4)):
         reset_mask = jnp.asarray(random.booleans(*shape))
@@ -509,7 +519,7 @@ def test_resets_under_vmap_and_jacobians(random):
 
 
 def calls_in(f, *arrays):
-    """The custom calls of a program, in order, with their masks."""
+    """List the custom calls of a program: (name, mask of operands, mask of results)."""
     text = jax.jit(f).lower(*arrays).as_text()
     found = re.findall(
         r"custom_call @scanrec_(\w+)_v1\(.*?operands = (\d+).*?results = (\d+)", text
@@ -517,30 +527,29 @@ def calls_in(f, *arrays):
     return [(name, int(operands), int(results)) for name, operands, results in found]
 
 
-def test_one_call_forward_and_one_back(random):
+def test_calls_have_only_the_needed_operands_and_results(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=300).items()}
-    everything = 0b11_1111_1111  # but resets
+    everything = 0b11_1111_1111  # all operands except resets
     assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
     loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
     calls = calls_in(jax.grad(loss), given)
-    # Checkpoints are kept, of the three that there are the final state is not; no gradient of it
-    # comes.
+    # The forward call omits the final state, one of its three results, which has no cotangent.
     assert calls[0] == ("selective_scan", everything, 0b101)
     assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 11, everything)
-    # With the final state alone there are no outputs, nor what is for them; only what is asked for.
+    # With the final state alone, the outputs and operands used only by them are absent.
     final = lambda x: jnp.sum(ours(**x)[1])
     assert calls_in(final, given) == [("selective_scan", everything & ~0b1100000, 0b010)]
     of_a = jax.grad(lambda a: final({**given, "A": a}))
     assert calls_in(of_a, given["A"])[1] == ("selective_scan_vjp", everything | 0b101 << 11, 0b100)
-    # Of short sequences nothing need be kept.
+    # Short sequences need no checkpoints.
     short = {n: x[:, :9] if n in OF_STEPS else x for n, x in given.items()}
     assert calls_in(jax.grad(loss), short)[0] == ("selective_scan", everything, 0b001)
-    # What the adjoint keeps is 1 / 128 of all states.
+    # The adjoint keeps 1 / 128 of all states.
     text = jax.jit(jax.grad(loss)).lower(given).as_text()
     assert "tensor<2x2x3x4xf64>" in text and "300x4x3x" not in text
 
 
-def test_jit_eager_checkpoint_and_scan(random):
+def test_gradients_are_equal_under_jit_checkpoint_and_lax_scan(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=150).items()}
     loss = lambda x: sum(jnp.sum(y**2) for y in ours(**x))
     value, gradient = ours(**given), jax.grad(loss)(given)
@@ -564,8 +573,8 @@ def test_jit_eager_checkpoint_and_scan(random):
     same(jax.jit(jax.grad(layers))(A), jax.jit(jax.grad(unrolled))(A), rtol=1e-9, atol=1e-10)
 
 
-def test_export(random):
-    """A program made once, and through bytes where JAX has what that needs."""
+def test_exported_programs_have_the_same_bits(random):
+    """Serialised programs are also tested if flatbuffers is installed."""
     export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
     given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
     loss = jax.jit(jax.grad(lambda x: jnp.sum(ours(**x)[0] ** 2)))
@@ -598,7 +607,7 @@ def collectives(f, *arrays):
 
 
 def split_over(batch, channel, mixing=False):
-    """How every argument is split, by the names of axes of a mesh."""
+    """Return the partition of every argument over the named axes of a mesh."""
     return dict(
         **{name: P(batch, None, channel) for name in SEQUENCES},
         **{name: P(batch, None, channel if mixing else None) for name in ("B", "C")},
@@ -610,7 +619,7 @@ def split_over(batch, channel, mixing=False):
 
 def of_devices(random, groups):
     given = arrays_of(random, 4, 5, 8, 2, groups)
-    if groups:  # all but intervals, which channels share
+    if groups:  # all channels share intervals, whose gradient would need a sum
         given.pop("intervals")
     weights = random(4, 5, 8), random(4, 8, 2)
     loss = lambda f: lambda x: loss_of(lambda: f(**x), weights)()
@@ -618,21 +627,21 @@ def of_devices(random, groups):
 
 
 SPLITS = {
-    "sequences": (("d", None), None, {"all-reduce"}),  # of gradients of weights
-    "channels": ((None, "d"), None, {"all-reduce"}),  # of those of B and C
+    "sequences": (("d", None), None, {"all-reduce"}),  # sums gradients of weights
+    "channels": ((None, "d"), None, {"all-reduce"}),  # sums gradients of B and C
     "groups": ((None, "d", True), 2, set()),
     "both": (("d", "e"), None, {"all-reduce"}),
 }
 
 
 @pytest.mark.parametrize("split, groups, expected", SPLITS.values(), ids=SPLITS)
-def test_shard_map(random, split, groups, expected):
+def test_shard_map_equals_one_device(random, split, groups, expected):
     types = getattr(jax.sharding, "AxisType", None)
     auto = {"axis_types": (types.Auto,) * 2} if types else {}
     mesh = jax.make_mesh((2, 4 if split[1] == "e" else 1), ("d", "e"), **auto)
     given, loss = of_devices(random, groups)
     specs = split_over(*split)
-    if split[1] is None:  # one device's are as good as the others'
+    if split[1] is None:  # no axis "e", over which results would be replicated
         mesh = jax.make_mesh((4,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
     parted = shard_map(
         lambda x: ours(**x),
@@ -649,7 +658,7 @@ def test_shard_map(random, split, groups, expected):
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("split, groups, expected", SPLITS.values(), ids=SPLITS)
-def test_explicit_sharding(random, split, groups, expected):
+def test_explicit_sharding_equals_one_device(random, split, groups, expected):
     mesh = jax.make_mesh((2, 4), ("d", "e"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     plain, loss = of_devices(random, groups)
     gradient = lambda x: jax.grad(loss(ours))(x)
@@ -676,7 +685,7 @@ def test_explicit_sharding(random, split, groups, expected):
         with pytest.raises(ValueError, match="'u': expected an array that is not split along time"):
             selective_scan(u, u, given["A"], given["A"], given["A"])
     without = lambda x: selective_scan(*(x[name] for name in ("u", "delta", "A", "B", "C")))
-    bits(without(given), without(plain))  # a mesh around the call, nor
+    bits(without(given), without(plain))  # outside the mesh context
     same(jax.jit(gradient)(given), want[0])
     for x, y in zip(got, want, strict=True):
         same(x, y, rtol=1e-9, atol=1e-10)
@@ -771,14 +780,14 @@ def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
         (ValueError, "'dt_bias': expected shape (4,)", lambda: update(dt_bias=U)),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_when_traced(error, words, call):
+def test_invalid_arguments_raise_when_traced(error, words, call):
     for run in (call, jax.jit(call)):
         with pytest.raises(error) as raised:
             run()
         assert words in str(raised.value)
 
 
-def test_errors_of_handlers_leave_the_process_alive():
+def test_errors_in_handlers_raise_in_python():
     call = jax.ffi.ffi_call(
         "scanrec_selective_scan_v1", jax.ShapeDtypeStruct((2, 9, 4), np.float64)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Time split over devices in JAX: values and derivatives are those of the whole sequence."""
+"""Tests that scans with time split over JAX devices equal scans of the whole sequence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH, STEPS, CHANNELS = 2, 32, 3
 OVER_TIME = P(None, "t")
 
 shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:  # whose checks know no functions with derivatives of their own
+if shard_map is None:  # its replication check does not support custom derivatives
     from jax.experimental.shard_map import shard_map
 
     shard_map = partial(shard_map, check_rep=False)
@@ -57,7 +57,7 @@ def split(call, specs, out=None, mesh=None):
 
 
 def loss_of(call):
-    """A number to which all results contribute."""
+    """Return a loss to which all results contribute."""
 
     def loss(*arguments):
         return sum(
@@ -69,7 +69,7 @@ def loss_of(call):
 
 
 def check_all_modes(random, one, other, arguments):
-    """Values, tangents, first gradients, and tangents of gradients of two functions."""
+    """Compare values, tangents, gradients and tangents of gradients of two functions."""
     every = tuple(range(len(arguments)))
     moves = jax.tree.map(lambda x: jnp.asarray(random(*x.shape, dtype=x.dtype)), arguments)
 
@@ -81,7 +81,7 @@ def check_all_modes(random, one, other, arguments):
     close(*(derivatives(f, arguments, moves) for f in (one, other)))
 
 
-# (type, shape of the gate, how it is split, reverse, resets)
+# (type, shape of the gate, partition of the gate, reverse, resets)
 CASES = [
     ("float64", (BATCH, STEPS, CHANNELS), OVER_TIME, False, False),
     ("float64", (BATCH, STEPS, CHANNELS), OVER_TIME, True, True),
@@ -100,13 +100,15 @@ def problem(random, dtype, gate_shape):
 
 @pytest.mark.parametrize("doubling", [False, True])
 @pytest.mark.parametrize("dtype, gate_shape, of_gate, reverse, resets", CASES)
-def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, reverse, resets):
+def test_values_and_derivatives_equal_the_whole(
+    random, monkeypatch, doubling, dtype, gate_shape, of_gate, reverse, resets
+):
     if doubling:
         monkeypatch.setattr(jax_split_time, "_MORE_BYTES", -(1 << 40))
     arguments = problem(random, dtype, gate_shape)
     reset_mask = (
         jnp.asarray(random.booleans(BATCH, STEPS, 1).copy()).at[:, 8].set(True)
-    )  # where a part begins
+    )  # at the start of a part
     kept = {"reverse": reverse, "return_final": True}
     specs = (of_gate, OVER_TIME, P(), OVER_TIME)
 
@@ -124,8 +126,8 @@ def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, re
     check_all_modes(random, parted, whole, arguments)
 
 
-def test_value_and_derivatives_compose_the_maps_alike(random, monkeypatch):
-    """Maps that the value gathered are not composed by doubling, whatever their size."""
+def test_value_and_gradient_compose_maps_in_the_same_way(random, monkeypatch):
+    """If the value gathers the maps, derivatives do not compose them by doubling."""
     monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)  # the value sends 336 bytes more
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
@@ -143,7 +145,7 @@ def test_value_and_derivatives_compose_the_maps_alike(random, monkeypatch):
     ((2, 4), ("a", "b"), ("a", "b")), ((4, 2), ("a", "b"), ("b", "a")), ((2, 4), ("a", "b"), "b"),
 ])  # fmt: skip
 @pytest.mark.parametrize("reverse", [False, True])
-def test_meshes(random, shape, names, axis_name, reverse):
+def test_meshes_of_one_and_two_axes_equal_the_whole(random, shape, names, axis_name, reverse):
     arguments = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
     of = P(None, axis_name)
@@ -162,8 +164,8 @@ def test_meshes(random, shape, names, axis_name, reverse):
         assert np.array_equal(x, y)
 
 
-def test_batching(random):
-    """vmap over sequences, within and around; and over parts, whose axis then has a name."""
+def test_vmap_within_and_around_shard_map_equals_the_whole(random):
+    """vmap runs over sequences, within and around shard_map, and over parts with an axis name."""
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     whole = linear_scan(gate, input)
     one = lambda gate, input: linear_scan(gate, input, axis_name="t")
@@ -175,8 +177,8 @@ def test_batching(random):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_bound_of_the_whole_sequence(random, dtype):
-    """|computed - exact| <= (1 + eps)^L S - s: docs/numerics.md."""
+def test_errors_are_within_the_bound_of_the_whole_sequence(random, dtype):
+    """The bound of docs/numerics.md is |computed - exact| <= (1 + eps)^L S - s."""
     steps, parts = 1024, 8
     eps, rounded = 2.0**-24, 2.0**-8 if dtype == "bfloat16" else 0.0
     gate = jnp.asarray(random(steps, 4, scale=1.0) * 1.02, dtype)
@@ -193,8 +195,8 @@ def test_bound_of_the_whole_sequence(random, dtype):
         assert np.all(abs(x - exact) <= allowed + rounded * (abs(exact) + allowed))
 
 
-def test_not_finite(random):
-    """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
+def test_resets_stop_nan_and_overflowing_gates_keep_zeros(random):
+    """An overflowing product of gates leaves a state of 0 at 0."""
     on_each = lambda gate, input, reset_mask: linear_scan(
         gate, input, resets=reset_mask, axis_name="t"
     )
@@ -217,7 +219,7 @@ def test_not_finite(random):
 @pytest.mark.parametrize(
     "pool, count, packed", [("f", 2, True), ("fo", 3, True), ("ifo", 4, False)]
 )
-def test_qrnn_pool(random, pool, count, packed, reverse):
+def test_qrnn_pool_equals_the_whole(random, pool, count, packed, reverse):
     pre = [jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(count)]
     pre = jnp.concatenate(pre, -1) if packed else tuple(pre)
     first = jnp.asarray(random(BATCH, CHANNELS))
@@ -240,7 +242,7 @@ def test_qrnn_pool(random, pool, count, packed, reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_logarithms(random, reverse):
+def test_logarithms_equal_the_whole(random, reverse):
     arrays = tuple(jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(2))
     first = jnp.asarray(random(BATCH, CHANNELS))
     kept = {"log_gate": True, "log_input": True, "reverse": reverse, "return_final": True}
@@ -253,8 +255,8 @@ def test_logarithms(random, reverse):
 @pytest.mark.parametrize(
     "name, arrays", [("linear", 0), ("log_gate", 0), ("log_input", 1), ("pool", 1)]
 )
-def test_states_are_kept_for_gradients_of_gates_alone(random, name, arrays):
-    """Of the input alone, with a constant gate: it keeps the input where this is activated."""
+def test_states_are_kept_only_for_gradients_of_gates(random, name, arrays):
+    """With a constant gate, gradients of the input keep the input only if it has an activation."""
     shapes = (BATCH, STEPS, CHANNELS), (CHANNELS,), (BATCH, CHANNELS)
     x, gate, first = (jnp.asarray(random(*shape)) for shape in shapes)
     gate = -abs(gate)
@@ -269,7 +271,7 @@ def test_states_are_kept_for_gradients_of_gates_alone(random, name, arrays):
         leaves = jax.tree.leaves(jax.vjp(f, *arguments)[1])
         return sum(getattr(of, "size", 0) >= x.size for of in leaves)
 
-    # Over time, and over sequences alone, each of which is whole.
+    # Time is split, then only sequences are.
     by_time = split(partial(call, axis_name="t"), (OVER_TIME, P(), P()), OVER_TIME)
     by_batch = split(call, (P("t"), P(), P("t")), P("t"), mesh_of((BATCH,), ("t",)))
     for parted in (by_time, by_batch):
@@ -282,8 +284,8 @@ def test_states_are_kept_for_gradients_of_gates_alone(random, name, arrays):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_keep_what_their_logarithms_hold(reverse):
-    """The product of a part's gates, too."""
+def test_slow_decays_are_accurate(reverse):
+    """The product of the gates of a part is accurate, too."""
     slow = SlowDecay(reverse, steps=40_000)
     on_each = lambda a, u: scanrec.jax.linear_scan(
         a, u, log_gate=True, reverse=reverse, axis_name="t"
@@ -302,7 +304,7 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("ways", ["forward", "reverse", "both"])
-def test_state_spaces_split_over_time_have_the_values_and_gradients_of_the_whole(random, ways):
+def test_state_spaces_equal_the_whole(random, ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))
     diagonal = random(4, dtype="complex128")
     diagonal = jnp.asarray(diagonal - 1 - np.abs(diagonal.real))
@@ -327,10 +329,8 @@ def test_state_spaces_split_over_time_have_the_values_and_gradients_of_the_whole
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("more", [0, 1])
-def test_arrays_whose_types_split_time_and_batch_give_the_values_of_the_whole(
-    random, reverse, more
-):
-    """Gradients, too. test_explicit_sharding_without_a_mesh_around has calls outside of programs."""
+def test_explicit_sharding_of_time_and_batch_equals_the_whole(random, reverse, more):
+    """Gradients are compared, too. The next test makes calls without jit."""
     arguments = gate, input, first = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS + more, 1))
     kept = {"reverse": reverse, "return_final": True}
@@ -350,8 +350,8 @@ def test_arrays_whose_types_split_time_and_batch_give_the_values_of_the_whole(
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
-def test_explicit_sharding_without_a_mesh_around(random):
-    """Arrays alone say which it is."""
+def test_explicit_sharding_outside_the_mesh_context(random):
+    """The arrays alone determine the mesh."""
     gate, input, _ = problem(random, "float64", (CHANNELS,))
     mesh = mesh_of((2,), ("t",), "Explicit")
     parts = jax.device_put(input, NamedSharding(mesh, OVER_TIME))
@@ -361,8 +361,8 @@ def test_explicit_sharding_without_a_mesh_around(random):
         close(np.asarray(got), np.asarray(linear_scan(gate, input)))
 
 
-def test_what_travels():
-    """A value takes one all-gather, and its gradient one message back: of maps, not of arrays."""
+def test_devices_exchange_maps_and_not_arrays():
+    """A value needs one all-gather of maps, and its gradient one message back."""
     gate = input = jnp.ones((BATCH, STEPS, CHANNELS))
     on_each = lambda gate, input: linear_scan(gate, input, axis_name="t")
     call = split(on_each, (OVER_TIME, OVER_TIME), OVER_TIME)
@@ -370,11 +370,11 @@ def test_what_travels():
     assert value.count(" all-gather(") == 1
     gradient = jax.jit(jax.grad(loss_of(call), (0, 1))).lower(gate, input).compile().as_text()
     assert gradient.count(" all-gather(") == 1
-    # What a part tells those before it, what these make of it, and all gradients in one pass.
+    # One call for the message to earlier parts, one that combines messages, one for all gradients.
     assert len(re.findall('custom_call_target="scanrec_linear_scan_vjp', gradient)) == 3
 
 
-def test_names_that_are_no_different_axes_of_a_mesh_are_refused(random):
+def test_invalid_axis_names_raise(random):
     _, input, _ = problem(random, "float64", (1,))
     message = "linear_scan: argument 'axis_name': expected different axes of a mesh"
     for name in ("t", ("t", "u"), 3.5, ()):
@@ -391,7 +391,7 @@ PROCESSES = 2
 
 
 def process(rank, port):
-    """One of two processes with two devices each: the loss and gradient of a whole sequence."""
+    """Run one of two processes with two devices each, and check a loss and its gradient."""
     jax.distributed.initialize(f"localhost:{port}", PROCESSES, rank)
     mesh = mesh_of((2 * PROCESSES,), ("t",))
     of_time = NamedSharding(mesh, P("t"))
@@ -407,7 +407,7 @@ def process(rank, port):
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
-def test_two_processes():
+def test_two_processes_equal_one():
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The native library: instruction sets, threads, processes, what it exports."""
+"""Tests of the native library: C interface, instruction sets, threads, processes, symbols."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def scanned(seed=0):
     return scanrec.linear_scan(random(*BIG, scale=0.9), random(*BIG))
 
 
-def test_show_config(capsys):
+def test_show_config_prints_version_and_instruction_set(capsys):
     scanrec.show_config()
     text = capsys.readouterr().out
     assert scanrec.__version__ in text and _native.instruction_set() in text
 
 
-def test_parts_are_found_and_imported_when_asked_for():
+def test_submodules_are_listed_and_imported_lazily():
     listing = """import sys, scanrec
 frameworks = {"jax", "torch", "scipy"}
-assert not frameworks & sys.modules.keys(), "an import of scanrec takes no framework with it"
+assert not frameworks & sys.modules.keys(), "import scanrec must not import a framework"
 assert dir(scanrec) == sorted(scanrec.__all__)
 assert scanrec.compat.__name__ == "scanrec.compat" and not hasattr(scanrec, "tensorflow")
 assert dir(scanrec) == sorted([*scanrec.__all__, "compat"])
@@ -56,7 +56,7 @@ assert not frameworks & sys.modules.keys()"""
 
 
 @pytest.mark.parametrize("call", [call for op in (LINEAR, GATED) for call in op.calls])
-def test_arrays_have_the_names_that_the_library_knows_them_by(call):
+def test_errors_name_arrays_as_python_does(call):
     for name in call.arrays:
         arrays = {name: _native.Array(0, (2**62, 1))}
         with pytest.raises(ValueError, match=f"{call.name}: argument '{name}': expected strides"):
@@ -70,8 +70,8 @@ SELECTIVE = dict(
 
 
 def selective_arrays(random):
-    """What a selective scan with these sizes reads."""
-    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), d=(4,))
+    """Return the input arrays of a selective scan with the sizes of SELECTIVE."""
+    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), skip=(4,))
     return {name: random(*shape) for name, shape in shapes.items()}
 
 
@@ -84,7 +84,7 @@ def run_selective(call, arrays, dtypes=(), **problem):
 
 
 @pytest.mark.parametrize("call", [call.name for call in SELECTIVE_SCAN.calls])
-def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, call):
+def test_selective_errors_name_arrays_as_python_does(random, call):
     read = selective_arrays(random)
     for name in _native.CALLS[call].arrays:
         far = _native.Array(64, (2**62, 2**62, 2**62, 2**62))
@@ -100,7 +100,7 @@ def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, 
 
 
 @pytest.mark.parametrize("call", [call.name for call in CONV1D.calls])
-def test_conv1d_arrays_have_the_names_that_the_library_knows_them_by(random, call):
+def test_conv1d_errors_name_arrays_as_python_does(random, call):
     shapes = dict(
         x=(2, 3, 5), weight=(5, 4), bias=(5,), initial_state=(2, 3, 5), out_grad=(2, 3, 5)
     )
@@ -115,7 +115,7 @@ def test_conv1d_arrays_have_the_names_that_the_library_knows_them_by(random, cal
             _native.call(call, arrays, {}, **problem)
 
 
-def test_causal_conv1d_of_the_c_interface(random):
+def test_c_causal_conv1d_equals_a_numpy_sum(random):
     x, weight, out, final = random(1, 6, 2), random(2, 3), np.zeros((1, 6, 2)), np.zeros((1, 2, 2))
     arrays = dict(x=x, weight=weight, out=out, final_state=final)
     given = {
@@ -130,7 +130,7 @@ def test_causal_conv1d_of_the_c_interface(random):
     np.testing.assert_array_equal(final, x[:, 4:])
 
 
-def test_selective_scan_of_the_c_interface(random):
+def test_c_selective_scan_equals_a_numpy_loop(random):
     x = selective_arrays(random)
     x["a"] = -abs(x["a"])
     out, final = np.zeros((2, 3, 4)), np.zeros((2, 4, 5))
@@ -143,21 +143,20 @@ def test_selective_scan_of_the_c_interface(random):
         state += (step * x["u"])[:, t, :, None] * b[:, t]
         want[:, t] = (state * x["c"]).sum(-1) + x["d"] * x["u"][:, t]
     assert np.allclose(out, want, rtol=1e-12) and np.allclose(final, state, rtol=1e-12)
-    # Arrays in types of their own.
+    # Every array may have its own dtype.
     narrow = {name: x[name].astype(np.float16) for name in ("u", "b")}
     narrow |= {name: v.astype(np.float32) for name, v in x.items() if name not in narrow}
     short = np.zeros((2, 3, 4), np.float16)
     of = dict.fromkeys((*("u", "b"), "out"), "float16")
     run_selective("selective_scan", narrow | {"out": short}, of, dtype="float32")
     assert np.allclose(short, want, rtol=5e-3, atol=5e-3)
-    # The gradient of D is a sum over all else.
+    # The gradient of D is summed over batch and time.
     of_d = np.zeros(4)
     run_selective("selective_scan_vjp", x | {"out_grad": out, "d_grad": of_d})
     assert np.allclose(of_d, (out * x["u"]).sum((0, 1)), rtol=1e-12)
 
 
-def test_selective_lanes_are_one_by_one(random):
-    """Many channels at once give the bits of each alone, in every stored type."""
+def test_selective_channels_have_the_same_bits_alone(random):
     sizes = dict(batch=1, time=40, channel=37, states=9)
     batch, time, channel, states = sizes.values()
     x = dict(
@@ -183,7 +182,7 @@ def test_selective_lanes_are_one_by_one(random):
             assert np.array_equal(one[..., 0], out[..., i])
 
 
-def test_selective_errors_of_the_c_interface(random):
+def test_c_selective_scan_rejects_invalid_arguments(random):
     x = selective_arrays(random)
     out = np.full((2, 3, 4), 7.0)
     for words, more, dtypes, problem in (
@@ -206,14 +205,13 @@ def test_selective_errors_of_the_c_interface(random):
 
 
 dispatched = pytest.mark.skipif(
-    _native.instruction_set() == "native", reason="one instruction set, that of the compiler"
+    _native.instruction_set() == "native", reason="this build has one instruction set"
 )
 
 
 @dispatched
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
-def test_every_instruction_set(level):
-    """The lesser ones that this CPU has pass the tests of the kernels, too."""
+def test_lower_instruction_sets_pass_the_kernel_tests(level):
     environment = {**os.environ, "SCANREC_ISA": level}
     show = [sys.executable, "-c", "import scanrec; scanrec.show_config()"]
     shown = subprocess.run(show, env=environment, capture_output=True, text=True)
@@ -224,13 +222,13 @@ def test_every_instruction_set(level):
     files = [
         str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "gated_kernels")
     ]
-    files.append(f"{__file__}::test_selective_scan_of_the_c_interface")
-    files.append(f"{__file__}::test_selective_lanes_are_one_by_one")
+    files.append(f"{__file__}::test_c_selective_scan_equals_a_numpy_loop")
+    files.append(f"{__file__}::test_selective_channels_have_the_same_bits_alone")
     subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=environment, check=True)
 
 
 @dispatched
-def test_bits_of_v3_and_v4_are_the_same():
+def test_v3_and_v4_give_equal_bits():
     code = (
         "import sys; from test_native import scanned; import scanrec\n"
         "x = scanned(); g = scanrec.linear_scan_vjp(0.9, x, x)\n"
@@ -252,7 +250,7 @@ def test_bits_of_v3_and_v4_are_the_same():
 
 
 @dispatched
-def test_unknown_instruction_set():
+def test_unknown_instruction_set_raises_runtime_error():
     environment = {**os.environ, "SCANREC_ISA": "x86-64-v9"}
     code = "import numpy, scanrec; scanrec.linear_scan(0.5, numpy.ones((3, 2)))"
     run = subprocess.run(
@@ -278,7 +276,7 @@ def test_bits_do_not_depend_on_threads(random):
         assert np.array_equal(run(threads), run(1))
 
 
-def test_many_callers_at_once():
+def test_concurrent_calls_give_the_sequential_results():
     want = [scanned(seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(10):
@@ -287,8 +285,8 @@ def test_many_callers_at_once():
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_child_processes(method):
-    """The pool of the parent is of no use to a child of fork, which makes its own."""
+def test_scans_work_in_child_processes(method):
+    """A forked child cannot use its parent's thread pool, so it creates its own."""
     run_alone("test_native", f"scan_in_children({method!r})")
 
 
@@ -299,7 +297,7 @@ def scan_in_children(method):
             assert np.array_equal(got, want)
 
 
-def test_errors_of_the_c_interface():
+def test_c_linear_scan_rejects_invalid_arguments():
     with pytest.raises(ValueError, match="linear_scan: argument 'gate': expected an array"):
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=0, reverse=False)
     with pytest.raises(ValueError, match="linear_scan: argument 'axis'"):
@@ -307,7 +305,7 @@ def test_errors_of_the_c_interface():
     status = _native._lib.scanrec_linear_scan(None, None)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
         _native.raise_error(_native._lib, "scanrec_", status, "linear_scan")
-    # Sums over processed axes are cleared first: not before everything is checked.
+    # Gradients that are sums are zeroed before the kernel runs, but only after all checks.
     buffer = np.full(3, 7.0)
     shape = [2, 2, 2, 2, 2, 5, 3]
     wide = _native.Array(buffer.ctypes.data, [0, 0, 0, 0, 0, 0, 1])
@@ -328,7 +326,7 @@ def test_errors_of_the_c_interface():
     sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
     with pytest.raises(ValueError, match="null pointer"):
         _native.call("linear_scan_vjp", sums, **empty)
-    # Products of extents and strides that there are no numbers for.
+    # Products of extents and strides that overflow.
     far, step = 2**62, {"dtype": "float64", "axis": 1, "reverse": False}
     one = lambda *strides: _native.Array(buffer.ctypes.data, list(strides))
     with pytest.raises(ValueError, match="linear_scan: argument 'shape': expected fewer than 2.52"):
@@ -338,12 +336,11 @@ def test_errors_of_the_c_interface():
             _native.call("linear_scan", {"gate": one(12, far, 1)}, shape=shape, **step)
         with pytest.raises(ValueError, match="argument 'gate_grad': expected strides that stay"):
             _native.call("linear_scan_vjp", {"gate_grad": one(0, 0, far)}, shape=shape, **step)
-    # The process lives.
+    # The library still works after these errors.
     assert np.array_equal(scanrec.linear_scan(1, np.ones(3), axis=0), [1, 2, 3])
 
 
-def test_sums_over_more_axes_than_the_kernels_have(random):
-    """Gradients of a gate that broadcasts along three axes that do not lie together."""
+def test_gate_gradient_sums_over_three_separate_broadcast_axes(random):
     shape, gate_shape = (2, 3, 2, 3, 8, 2, 3), (2, 1, 2, 1, 8, 1, 3)
     gate, input, w = random(*gate_shape), random(*shape), random(*shape)
     state = scanrec.linear_scan(gate, input, axis=4)
@@ -353,7 +350,7 @@ def test_sums_over_more_axes_than_the_kernels_have(random):
     assert np.allclose(got, full.sum((1, 3, 5), keepdims=True), rtol=1e-12)
 
 
-def test_memory_is_shared_or_refused_whole():
+def test_overlap_is_checked_over_all_axes():
     def array_of(x):
         if isinstance(x, _native.Array):
             return x
@@ -369,8 +366,8 @@ def test_memory_is_shared_or_refused_whole():
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda path: path.name)
-def test_exports_nothing_but_the_interface(library):
-    """Other libraries of a process must not meet our copies of templates, nor we theirs."""
+def test_library_exports_only_the_c_interface(library):
+    """Exported templates could clash with those of other libraries in the process."""
     shown = subprocess.run(
         ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
     )
@@ -382,15 +379,15 @@ def test_exports_nothing_but_the_interface(library):
     assert not re.search(r"GOMP|omp_|\bPy[A-Z_]", needed.stdout)
 
 
-def test_keyboard_interrupt():
-    """Takes effect between two calls, wherever Python is by then, and the next one is right."""
+def test_scans_work_after_a_keyboard_interrupt():
+    """The interrupt takes effect between two calls."""
     run_alone("test_native", "scan_until_interrupted()")
 
 
 def scan_until_interrupted():
     signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # shells have what they start ignore it
+    )  # shells may start processes with SIGINT ignored
     want = scanned()
     for delay in (0.1, 0.101, 0.1023, 0.1037):
         with pytest.raises(KeyboardInterrupt):
@@ -400,7 +397,7 @@ def scan_until_interrupted():
         assert np.array_equal(scanned(), want)
 
 
-#: A shape of few axes, and one whose axes do not merge, with the axis of time.
+#: (shape, time axis): one with few axes, and one whose axes do not merge.
 OVERLAPS = [((2, 70, 8), 1), ((2, 3, 2, 3, 9, 2), 4)]
 
 
@@ -416,7 +413,7 @@ OVERLAPS = [((2, 70, 8), 1), ((2, 3, 2, 3, 9, 2), 4)]
         ("linear_scan_vjp", ("gate_grad", "state"), ()),
     ],
 )
-def test_shared_memory_is_allowed_or_refused_by_name(
+def test_overlapping_arrays_are_accepted_or_rejected_by_name(
     call, shared, is_allowed, logarithms, shape, axis
 ):
     names = ["gate", "input", "state"]

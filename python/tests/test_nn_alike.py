@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layers of PyTorch and of JAX: with the same weights the same outputs and states."""
+"""Tests that the PyTorch and JAX layers agree in outputs, states, options and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import Random
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-torch_nn = pytest.importorskip("scanrec.torch.nn", reason="there are no layers for PyTorch")
+torch_nn = pytest.importorskip("scanrec.torch.nn", reason="scanrec.torch.nn is not available")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)
 
@@ -22,7 +22,7 @@ from scanrec.jax import nn as jax_nn
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_same_weights_give_the_same_outputs_and_states(name):
+def test_equal_weights_give_equal_outputs_and_states(name):
     layer, random = LAYERS[name], Random(1)
     options = {field.name: getattr(layer, field.name) for field in fields(layer)}
     module = getattr(torch_nn, type(layer).__name__)(**options, batch_first=True)
@@ -33,9 +33,9 @@ def test_the_same_weights_give_the_same_outputs_and_states(name):
         for way, names in ways.items()
         for name, x in names.items()
     }
-    module.load_state_dict(weights)  # all there are, of the same shapes
+    module.load_state_dict(weights)  # strict: names and shapes must match
     u, apply = random(2, 9, layer.input_size), jax.jit(layer.apply)
-    # Each framework's tests compare a state alone and resets alone with a loop.
+    # Each framework's own tests cover a state without resets and resets without a state.
     for state, reset_mask in ((None, None), (state_of(layer, random, 2), random.booleans(2, 10))):
         given = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), state)
         if isinstance(given, tuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""linear_scan on NumPy arrays: values, layouts, adjoints, bad input."""
+"""Tests of linear_scan on NumPy arrays: values, layouts, derivatives, plans, invalid input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def close(got, want, dtype, size=1.0):
     return error <= TOLERANCE[np.dtype(dtype).name] * scale * size
 
 
-# (shape of the input, shape of the gate, axis of time)
+# (input shape, gate shape, time axis)
 SHAPES = [
     ((3, 50, 7), (3, 50, 7), -2),
     ((3, 50, 7), (7,), 1),
@@ -55,8 +55,10 @@ SHAPES = [
 @pytest.mark.parametrize("extra_steps", [0, 1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape, gate_shape, axis", SHAPES)
-def test_states_and_gradients(random, shape, gate_shape, axis, reverse, extra_steps):
-    """Against the loop; gradients by <J v, w> = <v, J* w>, with gates of any shape."""
+def test_states_equal_the_loop_and_gradients_pass_the_dot_product_test(
+    random, shape, gate_shape, axis, reverse, extra_steps
+):
+    """The dot-product identity is <J v, w> = <v, J* w>, with tangents v and cotangents w."""
     boundary_states = np.delete(shape, axis)
     gate, input, initial = random(*gate_shape), random(*shape), random(*boundary_states)
     mask_steps = np.array(shape)
@@ -81,7 +83,7 @@ def test_states_and_gradients(random, shape, gate_shape, axis, reverse, extra_st
     assert np.isclose(forward, backward, rtol=1e-12, atol=1e-12)
 
 
-def test_a_reverse_stream_sees_the_reset_at_the_edge_of_a_chunk():
+def test_reverse_chunks_apply_the_reset_at_their_boundary():
     one, resets = np.ones((2, 1)), np.array([[False], [True]])
     whole = scanrec.linear_scan(one, one, reverse=True, resets=resets)
     later, carried = scanrec.linear_scan(
@@ -95,9 +97,9 @@ def test_a_reverse_stream_sees_the_reset_at_the_edge_of_a_chunk():
 @pytest.mark.parametrize("axis", [-2, -1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("channels", [1, 5, 35])
-def test_streams(random, channels, reverse, axis):
-    """Chunks of a call, of its tangent, and, the other way round, of its adjoint."""
-    steps, boundary_states = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
+def test_chunked_scans_tangents_and_gradients_equal_the_whole(random, channels, reverse, axis):
+    """The vjp processes the chunks in the opposite order."""
+    steps, boundaries = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
     turned = lambda x: np.ascontiguousarray(np.swapaxes(x, axis, -2))
     gate, input, grad, gate_t, input_t = (turned(random(2, steps, channels)) for _ in range(5))
     first, final_grad, first_t = (random(2, channels) for _ in range(3))
@@ -107,8 +109,8 @@ def test_streams(random, channels, reverse, axis):
         return np.swapaxes(np.swapaxes(x, axis, 0)[a:b], 0, axis)
 
     resets_by_step = np.swapaxes(resets, axis, 0)
-    resets_by_step[list(boundary_states[1:-1])] = True  # at some edges, of some channels
-    resets_by_step[list(boundary_states[1:-1]), :, : channels // 2] = False
+    resets_by_step[list(boundaries[1:-1])] = True  # at some chunk boundaries, in some channels
+    resets_by_step[list(boundaries[1:-1]), :, : channels // 2] = False
     options = {"axis": axis, "reverse": reverse}
     state, final = scanrec.linear_scan(
         gate, input, first, resets=resets, return_final=True, **options
@@ -122,7 +124,7 @@ def test_streams(random, channels, reverse, axis):
     )
 
     same = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
-    chunks = list(zip(boundary_states, boundary_states[1:]))[:: -1 if reverse else 1]
+    chunks = list(zip(boundaries, boundaries[1:]))[:: -1 if reverse else 1]
     x, x_t = first, first_t
     starts = []
     for a, b in chunks:
@@ -153,7 +155,7 @@ def test_streams(random, channels, reverse, axis):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_types(random, dtype):
+def test_every_dtype_is_within_its_tolerance(random, dtype):
     shape = (2, 33, 5)
     gate, input = random(*shape, dtype=dtype, scale=0.6), random(*shape, dtype=dtype)
     state, final = scanrec.linear_scan(gate, input, return_final=True)
@@ -162,12 +164,12 @@ def test_types(random, dtype):
     assert state.dtype == dtype and final.dtype == (np.float32 if half else dtype)
     assert close(state, want, dtype, 4)
     assert close(final, want_final, np.float32 if half else dtype, 4)
-    # The final state is the one before rounding.
+    # The final state is not rounded to 16 bits; the last state is.
     assert np.array_equal(final.astype(dtype), state[:, -1])
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_complex_conventions(random, dtype):
+def test_complex_gradients_follow_both_conjugation_conventions(random, dtype):
     shape = (2, 20, 3)
     gate, input, w = (random(*shape, dtype=dtype, scale=0.6) for _ in range(3))
     state = scanrec.linear_scan(gate, input)
@@ -179,8 +181,7 @@ def test_complex_conventions(random, dtype):
     assert np.isclose(np.sum(w * tangent), np.sum(plain * v), rtol=1e-4)
 
 
-def test_any_strides_in_place(random):
-    """Views give the bits of their copies."""
+def test_views_of_any_strides_are_read_and_left_unchanged(random):
     base_gate, base_input = random(6, 40, 10), random(40, 6, 10)
     views = [
         (base_gate[::2, ::-1, 1::3], np.swapaxes(base_input, 0, 1)[::2, ::-1, 1::3]),
@@ -194,8 +195,7 @@ def test_any_strides_in_place(random):
         assert np.allclose(got, loop(gate, input)[0], rtol=1e-13)
 
 
-def test_odd_memory(random):
-    """Fields of records, foreign byte order and unaligned buffers are copied, and right."""
+def test_record_fields_byte_swapped_and_unaligned_arrays_give_equal_bits(random):
     input = random(20, 3)
     want = scanrec.linear_scan(0.5, input)
     records = np.zeros((20, 3), dtype=[("tag", "i1"), ("value", "f8")])
@@ -206,7 +206,7 @@ def test_odd_memory(random):
     assert np.array_equal(scanrec.linear_scan(0.5, unaligned.reshape(20, 3)), want)
 
 
-def test_promotion(random):
+def test_result_dtype_follows_promotion_rules(random):
     input = random(5, 3, dtype=np.float32)
     assert scanrec.linear_scan(0.5, input).dtype == np.float32
     assert scanrec.linear_scan(np.float64(0.5) * np.ones(3), input).dtype == np.float64
@@ -222,13 +222,15 @@ def test_promotion(random):
 
 @pytest.mark.parametrize("gate_shape", [(2, 40, 3), (3,), ()])
 @pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
-def test_logarithms(random, gate_shape, log_gate, log_input):
+def test_log_gate_and_log_input_equal_the_scan_of_exponentials(
+    random, gate_shape, log_gate, log_input
+):
     gate, input, initial = -np.abs(random(*gate_shape)), random(2, 40, 3), random(2, 3)
     resets, grad = random.booleans(2, 40, 1), random(2, 40, 3)
     of = {"initial_state": initial, "reverse": True, "resets": resets}
     logs = {"log_gate": log_gate, "log_input": log_input}
     a, u = np.exp(gate) if log_gate else gate, np.exp(input) if log_input else input
-    for _ in range(2):  # the second time by the plan of the first
+    for _ in range(2):  # the second iteration uses a cached plan
         state = scanrec.linear_scan(gate, input, **of, **logs)
         assert close(state, loop(a, u, initial, reverse=True, resets=resets)[0], np.float64)
         got = scanrec.linear_scan_vjp(gate, state, grad, input=input, **of, **logs)
@@ -239,20 +241,20 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+def test_log_gates_of_slow_decays_are_within_tolerance(reverse):
     slow = SlowDecay(reverse)
     of = {"reverse": reverse, "log_gate": True}
     state = scanrec.linear_scan(slow.gate, slow.input, **of)
     assert slow.close(state, "state")
     got = scanrec.linear_scan_vjp(slow.gate, state, slow.grad, input=slow.input, **of)
     assert slow.close(got.input, "input_grad") and slow.close(got.gate, "gate_grad")
-    # With logarithms of inputs, too.
+    # Also pass the logarithm of the input.
     inputs = np.log(slow.input, where=slow.input > 0, out=np.full_like(slow.input, -np.inf))
     assert slow.close(scanrec.linear_scan(slow.gate, inputs, log_input=True, **of), "state")
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+def test_log_gates_of_slow_decays_are_within_tolerance_for_many_channels(reverse):
     slow = SlowDecay(reverse, steps=20_000)
     gate, input, grad = slow.of_channels()
     of = {"reverse": reverse, "log_gate": True}
@@ -263,12 +265,12 @@ def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
-def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+def test_sums_of_equal_inputs_with_slow_decay_are_within_the_bound(shape):
     check_slow_sum(lambda a, u, axis: scanrec.linear_scan(a, u, axis=axis, log_gate=True), shape)
 
 
-def test_logarithms_of_gates_0_and_1(random):
-    """-inf and 0 are exact: integers are not rounded."""
+def test_log_gates_of_minus_infinity_and_zero_are_exact(random):
+    """Gates of exactly 0 and 1 keep integer states exact."""
     kept = random.booleans(40, 3)
     input = np.floor(100 * random(40, 3)).astype(np.float32)
     logs = np.where(kept, 0, -np.inf).astype(np.float32)
@@ -276,8 +278,7 @@ def test_logarithms_of_gates_0_and_1(random):
     assert np.array_equal(scanrec.linear_scan(logs, input, log_gate=True), want)
 
 
-def test_against_lfilter(random):
-    """A constant gate is a filter with one pole."""
+def test_constant_gate_equals_scipy_lfilter(random):
     x = random(4, 1000)
     pole = 0.97
     assert np.allclose(
@@ -288,7 +289,7 @@ def test_against_lfilter(random):
     assert np.allclose(got, want, rtol=1e-12) and np.allclose(pole * final, left[:, 0], rtol=1e-12)
 
 
-def test_a_stream_of_chunks_is_the_whole(random):
+def test_chunks_have_the_bits_of_the_whole_scan(random):
     gate, input = random(2, 100, 32), random(2, 100, 32)
     whole = scanrec.linear_scan(gate, input)
     state, parts = None, []
@@ -299,7 +300,7 @@ def test_a_stream_of_chunks_is_the_whole(random):
     assert np.array_equal(np.concatenate(parts, 1), whole)
 
 
-def test_absent_gradients(random):
+def test_absent_cotangents_count_as_zero_and_wrt_selects_gradients(random):
     gate, input = random(2, 9, 3), random(2, 9, 3)
     state = scanrec.linear_scan(gate, input)
     final_grad = random(2, 3)
@@ -314,14 +315,13 @@ def test_absent_gradients(random):
     assert np.array_equal(
         scanrec.linear_scan_vjp(gate, state, w, wrt=iter(["gate"])).gate, want.gate
     )
-    # Nothing moves: everything is zero, not garbage.
+    # Without any cotangent or tangent the results are zeros.
     assert not any(np.any(g) for g in scanrec.linear_scan_vjp(gate, state))
     assert not np.any(scanrec.linear_scan_jvp(gate, state))
 
 
-def test_checks_are_made_once(random, monkeypatch):
-    """A call on arrays laid out as those of an earlier call finds what their checks came to."""
-    plans._plans.clear()  # of which there may be enough
+def test_second_call_with_the_same_layout_skips_checks(random, monkeypatch):
+    plans._plans.clear()
     shape, boundary = (2, 9, 3), (2, 3)
     numbers = lambda: (random(3), random(*shape), random(*boundary))
     resets, w = random.booleans(2, 9, 1), random(*shape)
@@ -342,8 +342,8 @@ def test_checks_are_made_once(random, monkeypatch):
     assert all(np.array_equal(x, y) for x, y in zip(got, all_of(gate, input, first), strict=True))
 
 
-def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
-    """Likewise where types are promoted, bytes swapped, or elements not where they can be read."""
+def test_second_call_skips_checks_of_copied_operands(random, monkeypatch):
+    """Operands are copied to promote their dtype, swap bytes, or align elements."""
     plans._plans.clear()
     x = random(9, 3)
     bytes = np.empty(x.nbytes + 1, np.uint8)
@@ -352,7 +352,7 @@ def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     records = np.zeros(x.shape, [("x", "f8"), ("mark", "i4")])
     records["x"] = x
     kinds = (x.astype("f4"), x.astype("f4").T.copy().T, x.astype(">f8"), unaligned, records["x"])
-    half = (x.astype("f2"), x.astype("f2"), x[0].astype("f2"))  # an initial state is float32
+    half = (x.astype("f2"), x.astype("f2"), x[0].astype("f2"))  # the initial state becomes float32
     calls = [(kind, x, kind[0]) for kind in kinds] + [(x, kind, kind[0]) for kind in kinds] + [half]
     want = [scanrec.linear_scan(*call) for call in calls]
     monkeypatch.setattr(plans.arguments, "check_shape", None)
@@ -360,13 +360,12 @@ def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
         assert np.array_equal(scanrec.linear_scan(*call), state) and np.any(state)
 
 
-def test_checks_are_of_one_layout(random):
-    """What an earlier call was like does not show."""
+def test_cached_plans_serve_one_layout_only(random):
     x, g = random(9, 3), random(9, 3)
     right = lambda *arrays, **about: close(
         scanrec.linear_scan(*arrays, **about), loop(*arrays, **about)[0], np.float64
     )
-    assert right(x, x) and right(g, x)  # one array, then two of its kind
+    assert right(x, x) and right(g, x)  # the same array twice, then two arrays of that layout
     assert right(0.5, x) and right(0.25, x) and right(2, x) and right(True, x)
     for kind in (complex, np.complex64, np.float64, np.float32, np.float16, float):
         for _ in range(2):
@@ -394,7 +393,7 @@ def test_checks_are_of_one_layout(random):
     assert right(spread, x)
 
 
-def test_what_is_kept_of_calls_is_bounded():
+def test_plan_cache_is_bounded_and_keeps_no_arrays_alive():
     x = np.ones(2000)
     gate = weakref.ref(last := x[:1999])
     for n in range(1, 2000):
@@ -405,7 +404,7 @@ def test_what_is_kept_of_calls_is_bounded():
     assert gate() is None
 
 
-def test_where_arrays_begin(random):
+def test_addresses_equal_numpy_data_pointers(random):
     x = random(4, 6)
     for view in (x, x[1:, ::2], x[::-1], x.T, x[:0], x[2, 3:4], np.array(1.0), np.array(True)):
         want = view.ctypes.data
@@ -413,7 +412,7 @@ def test_where_arrays_begin(random):
         assert plans._addresses_by_interface([view]) == [want]
 
 
-def test_small_calls_of_many_threads(random):
+def test_concurrent_small_calls_equal_the_loop(random):
     arrays = [(random(5, 4), random(5, 4)) for _ in range(8)]
     want = [loop(*pair)[0] for pair in arrays]
 
@@ -481,20 +480,20 @@ class NoArray:
         (TypeError, "'reverse': expected True or False, got a ndarray of shape (2,)",
          lambda: scanrec.linear_scan(0.5, ONES, reverse=np.array([True, False]))),
         (ValueError, "'gate': expected a number below 1.8e308, got one of 1329 bits",
-         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by a plan
+         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by plan
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, initial_state=ONES, wrt=["input"])),
         (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, np.ones((9, 2)))),
     ],
 )  # fmt: skip
-def test_bad_input(error, words, call):
+def test_invalid_input_raises(error, words, call):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)
 
 
-def test_addresses_are_those_of_numpy_and_lists_may_change_meanwhile():
+def test_extension_addresses_equal_numpy_and_survive_list_changes():
     module = pytest.importorskip("scanrec._arrays", reason="built without Python's headers")
     x, y = np.ones(3), np.ones((4, 5))[::2, 1:]
     assert module.addresses([x, y]) == [x.ctypes.data, y.ctypes.data]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A new operation takes a description, its kernels, and a function that composes its value.
+"""Tests of a toy operation, made of a description, its kernels, and a composed value.
 
-The toy is a running mean, state[t] = state[t-1] + rate[t] * (input[t] - state[t-1]), along the first
-axis. Its kernels are the linear scan of NumPy arrays. CONTRIBUTING.md processes through this file.
+The toy is a running mean along the first axis,
+state[t] = state[t-1] + rate[t] * (input[t] - state[t-1]). Its kernels call the linear scan of NumPy
+arrays. CONTRIBUTING.md explains this file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MEAN = Operation(
 )
 
 
-def test_calls_follow_from_the_description():
+def test_description_determines_the_arrays_of_every_call():
     assert MEAN.value.arrays == ("rate", "input", "state", "final_state")
     assert MEAN.vjp.reads == ("rate", "input", "state", "state_grad", "final_grad")
     assert MEAN.vjp.writes == ("rate_grad", "input_grad")
@@ -72,11 +73,11 @@ def mean():
             return state, final[0]
 
     toy = Mean()
-    # torch.compile is not to look into derivatives.
+    # torch.compile must not trace the derivatives.
     return torch.compiler.allow_in_graph(lambda rate, input: toy.run(Problem(), rate, input))
 
 
-def test_pytorch_differentiates_and_batches_it(mean):
+def test_pytorch_differentiates_batches_and_compiles_the_toy(mean):
     import torch
 
     random = Random(1)
@@ -137,7 +138,7 @@ def mean_in_jax():
     )["state"]
 
 
-def test_jax_differentiates_and_batches_it(mean_in_jax):
+def test_jax_differentiates_and_batches_the_toy(mean_in_jax):
     import jax
     from jax.test_util import check_grads
 
@@ -154,7 +155,7 @@ def test_jax_differentiates_and_batches_it(mean_in_jax):
 # ---- the kernels ---------------------------------------------------------------------------------
 
 
-def test_numpy_kernels_are_right():
+def test_final_state_of_the_numpy_kernels_is_the_last_state():
     rate, input = np.abs(Random(2)(6, 2)), Random(3)(6, 2)
     state, final = value(rate, input)
     assert np.array_equal(state[-1], final)

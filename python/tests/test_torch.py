@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.linear_scan: values, every kind of derivative, batching, compiled programs.
+"""Tests of scanrec.torch.linear_scan: values, derivatives, batching and compiled programs.
 
-Every test of derivatives compares values: PyTorch gives zeros, not errors, for rules that it lacks.
+Every derivative test compares values, because PyTorch returns zeros instead of an error where a
+derivative rule is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 
 
 def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
-    """States and final state, differentiated by PyTorch."""
+    """Compute states and final state with a loop of differentiable PyTorch operations."""
     boundary = (*input.shape[:-2], input.shape[-1])
     gate = gate.expand(input.shape)
     state = input.new_zeros(boundary) if initial_state is None else initial_state.expand(boundary)
@@ -66,7 +67,7 @@ def tensors(*shapes, dtype="float64", scale=0.8, seed=1):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_types(dtype):
+def test_every_dtype_is_accurate_and_gradients_keep_it(dtype):
     of = getattr(torch, dtype)
     wide = "complex128" if of.is_complex else "float64"
     gate, input = (x.to(of) for x in tensors((2, 33, 5), (2, 33, 5), dtype=wide, scale=0.6))
@@ -82,7 +83,7 @@ def test_types(dtype):
         assert x.grad.dtype == x.dtype and x.grad.shape == x.shape and bool((x.grad != 0).any())
 
 
-def test_axes_broadcasts_and_strides():
+def test_any_axis_gate_shape_and_strides_equal_the_loop():
     (input,) = tensors((3, 4, 20, 5))
     views = [input, input.transpose(1, 3).contiguous().transpose(1, 3), input.flip(2)[::2]]
     for x in views:
@@ -97,14 +98,14 @@ def test_axes_broadcasts_and_strides():
     same(linear_scan(0.5, expanded), linear_scan(0.5, expanded.contiguous()), rtol=0, atol=0)
 
 
-def test_conjugate_views():
+def test_conjugate_views_give_the_conjugated_states():
     gate, input = tensors((2, 9, 3), (2, 9, 3), dtype="complex128")
     same(linear_scan(gate.conj(), input.conj()), linear_scan(gate, input).conj(), rtol=0, atol=0)
     assert input.conj().is_conj()
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3)])
-def test_small_problems(shape):
+def test_zero_batch_zero_steps_and_one_step_equal_the_loop(shape):
     gate, input, first = (x.requires_grad_() for x in tensors((3,), shape, (shape[0], 3)))
     got = linear_scan(gate, input, first, return_final=True)
     want = loop(*(x.detach().numpy() for x in (gate, input, first)))
@@ -113,7 +114,7 @@ def test_small_problems(shape):
     assert all(x.grad is not None and torch.isfinite(x.grad).all() for x in (gate, input, first))
 
 
-def test_threads_follow_pytorch():
+def test_one_thread_gives_equal_bits():
     gate, input = tensors((4, 3000, 64), (4, 3000, 64))
     want, threads = linear_scan(gate, input), torch.get_num_threads()
     try:
@@ -123,11 +124,11 @@ def test_threads_follow_pytorch():
         torch.set_num_threads(threads)
 
 
-# ---- calls again and again -----------------------------------------------------------------------
+# ---- cached plans --------------------------------------------------------------------------------
 
 
 def calls_of(dtype):
-    """Operands and options of calls that read tensors where they are."""
+    """Return operands and options of calls that read their tensors in place."""
     of = getattr(torch, dtype)
     wide = "complex128" if of.is_complex else "float64"
     gate, input, first = tensors((2, 9, 3), (2, 9, 3), (2, 3), dtype=wide)
@@ -146,7 +147,7 @@ def calls_of(dtype):
 
 
 def is_planned(call, about):
-    """Whether a call needs no checks."""
+    """Return whether the call finds a cached plan and skips the checks."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys.modules["scanrec._op.linear.torch"], "_aligned", None)
         try:
@@ -159,8 +160,7 @@ def is_planned(call, about):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inference", [False, True])
-def test_checks_are_made_once(dtype, inference):
-    """A call on tensors laid out as those of an earlier call gives the same, without the checks."""
+def test_second_call_with_the_same_layout_skips_checks(dtype, inference):
     with torch.inference_mode(inference):
         for call, about in calls_of(dtype):
             plans._plans.clear()
@@ -174,8 +174,7 @@ def test_checks_are_made_once(dtype, inference):
                     assert x.is_inference() == inference and not x.requires_grad
 
 
-def test_checks_are_of_one_layout():
-    """What an earlier call was like does not show."""
+def test_cached_plans_serve_one_layout_only():
     x, g = tensors((9, 3), (9, 3))
     gates = (g, g.T.contiguous().T, g[:, :1], g[0], g.to(torch.complex128), g.float(), 0.5)
     abouts = ({}, {"axis": 0}, {"axis": 1}, {"axis": -2, "reverse": True})
@@ -203,8 +202,8 @@ def test_checks_are_of_one_layout():
         torch.set_num_threads(threads)
 
 
-def test_whoever_watches_sees_the_operator():
-    """Plans are for calls that the dispatcher would add nothing to."""
+def test_modes_tracers_and_transforms_see_the_operator():
+    """Cached plans bypass the dispatcher, so they must not run where the dispatcher has work."""
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.overrides import TorchFunctionMode
@@ -257,7 +256,7 @@ def test_whoever_watches_sees_the_operator():
         same(lazily, linear_scan(call[0].conj().resolve_conj(), call[1].conj().resolve_conj()))
 
 
-def test_what_is_kept_of_calls_is_bounded():
+def test_plan_cache_is_bounded_and_keeps_no_tensors_alive():
     x = torch.ones(2000)
     gate = weakref.ref(last := x[:1999])
     for n in range(1, 2000):
@@ -279,11 +278,11 @@ def test_what_is_kept_of_calls_is_bounded():
         ((2, 4, 2), False, 5), ((2, 4, 2), True, 5), ((2,), True, 5),
     ],
 )  # fmt: skip
-def test_derivatives_of_first_and_second_order_are_those_of_differences(
+def test_first_and_second_derivatives_equal_finite_differences(
     dtype, gate_shape, reverse, mask_steps
 ):
-    """Backward, forward mode, both batched, and each over backward. The time that this takes grows
-    with the cube of the number of elements."""
+    """Check backward and forward mode, both batched, and each of them over backward. The run time
+    grows with the cube of the number of elements."""
     arrays = tuple(x.requires_grad_() for x in tensors(gate_shape, (2, 4, 2), (2,), dtype=dtype))
     reset_mask = torch.from_numpy(Random(2).booleans(2, mask_steps, 1)) if mask_steps else None
     if mask_steps:
@@ -302,8 +301,8 @@ def test_derivatives_of_first_and_second_order_are_those_of_differences(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_gradient_through_a_stream(reverse):
-    """Of chunks that hand their last state on, with resets at their edges."""
+def test_gradients_through_chunks_equal_those_of_the_whole(reverse):
+    """Each chunk starts from the final state of the previous one; some start with a reset."""
     arrays = tensors((2, 9, 3), (2, 9, 3), (2, 3))
     resets = torch.from_numpy(Random(2).booleans(2, 9, 3))
     resets[0, [1, 4, 5]] = True
@@ -348,7 +347,7 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms(name):
+def test_torch_func_transforms_equal_those_of_the_loop(name):
     arrays = tensors((5, 3), (5, 3), (3,))
     of = TRANSFORMS[name]
     same(of(loss(ours))(*arrays), of(loss(by_loop))(*arrays))
@@ -356,8 +355,7 @@ def test_transforms(name):
 
 @pytest.mark.parametrize("gate_shape", [(5, 3), (3,)])
 @pytest.mark.parametrize("name", ["grad", "fwd of rev", "rev of rev", "rev of fwd"])
-def test_logarithms(name, gate_shape):
-    """Those of the exponentials, whose gradients are the logarithms'."""
+def test_derivatives_of_log_arguments_equal_the_scan_of_exponentials(name, gate_shape):
     gate, input, first = tensors(gate_shape, (5, 3), (3,))
     arrays, of = (-gate.abs(), input, first), TRANSFORMS[name]
     logs = {"log_gate": True, "log_input": True, "return_final": True}
@@ -370,7 +368,7 @@ def test_logarithms(name, gate_shape):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+def test_log_gates_of_slow_decays_are_within_tolerance(reverse):
     slow = SlowDecay(reverse)
     gate, input, grad = (torch.from_numpy(x) for x in (slow.gate, slow.input, slow.grad))
     scan = lambda a, u: linear_scan(a, u, log_gate=True, reverse=reverse)
@@ -380,7 +378,7 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     assert slow.close(state.detach(), "state")
     assert slow.close(input.grad, "input_grad") and slow.close(gate.grad, "gate_grad")
     gate, input, ones = gate.detach(), input.detach(), torch.ones_like(gate)
-    # Forward mode is composed, and so is what is differentiated twice.
+    # Forward mode and second derivatives run composed operations instead of kernels.
     value, tangent = func.jvp(lambda a: scan(a, input), (gate,), (ones,))
     assert value.dtype == tangent.dtype == torch.float32
     assert slow.close(value, "state") and slow.close(tangent, "tangent")
@@ -389,7 +387,7 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+def test_log_gates_of_slow_decays_are_within_tolerance_for_many_channels(reverse):
     slow = SlowDecay(reverse, steps=20_000)
     gate, input, grad = map(torch.from_numpy, slow.of_channels())
     gate.requires_grad_(), input.requires_grad_()
@@ -400,15 +398,15 @@ def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
-def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+def test_sums_of_equal_inputs_with_slow_decay_are_within_the_bound(shape):
     check_slow_sum(
         lambda *x: linear_scan(*map(torch.from_numpy, x[:2]), axis=x[2], log_gate=True), shape
     )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
-    """In gradients of input and initial state alone, which save no states, and double backward."""
+def test_constant_log_gates_of_slow_decays_are_within_tolerance(reverse):
+    """Gradients of input and initial state save no states. Double backward is checked too."""
     slow = SlowDecay(reverse)
     input, grad = (torch.from_numpy(x).requires_grad_() for x in (slow.input, slow.grad))
     gate, first = torch.tensor(-1e-4), torch.ones(1, requires_grad=True)
@@ -419,7 +417,7 @@ def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
     of_input, of_first = torch.autograd.grad(state, (input, first), grad, create_graph=True)
     assert slow.close(of_input.detach(), "input_grad")
     assert slow.close(of_first.detach(), "initial_grad")
-    # The gradient is linear in the cotangent, and its gradient the scan.
+    # The gradient is linear in the cotangent; the vjp of this map is the forward scan.
     (again,) = torch.autograd.grad(of_input, grad, input.detach())
     assert slow.close(again, "state")
 
@@ -433,15 +431,15 @@ def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
     ],
     ids=["fwd of fwd of fwd", "fwd of fwd of rev", "fwd of rev of fwd of rev"],
 )
-def test_what_pytorch_gets_wrong_is_refused(of):
-    """For any function with a rule of its own."""
+def test_nested_forward_mode_that_pytorch_gets_wrong_raises(of):
+    """PyTorch gets these values wrong for every function with its own forward-mode rule."""
     with pytest.raises(NotImplementedError, match="levels of forward mode"):
         of(loss(ours))(*tensors((5, 3), (5, 3), (3,)))
 
 
 @pytest.mark.parametrize("moved", ALL)
-def test_forward_over_reverse_of_a_linear_loss(moved):
-    """No cotangent moves, only what the cotangents meet."""
+def test_forward_over_reverse_of_a_linear_loss_equals_the_loop(moved):
+    """The cotangents are constant; only one operand has a tangent."""
     arrays = tensors((5, 3), (5, 3), (3,))
 
     def gradient(f):
@@ -455,10 +453,10 @@ def test_forward_over_reverse_of_a_linear_loss(moved):
     same(list(got), list(want))
 
 
-def test_promotion():
+def test_result_dtype_follows_pytorch_promotion():
     x = torch.ones(4, 3, dtype=torch.bfloat16)
     assert linear_scan(0.5, x).dtype == torch.bfloat16
-    assert linear_scan(torch.tensor(0.5), x).dtype == torch.bfloat16  # without axes, as a number
+    assert linear_scan(torch.tensor(0.5), x).dtype == torch.bfloat16  # like a number
     assert linear_scan(torch.ones(3), x).dtype == torch.float32
     assert linear_scan(0.5, x, torch.ones(3)).dtype == torch.bfloat16
     assert linear_scan(0.5, x, torch.ones(3, dtype=torch.float64)).dtype == torch.float64
@@ -468,7 +466,7 @@ def test_promotion():
     )
 
 
-def test_dual_tensors():
+def test_dual_tensors_give_the_tangents_of_the_loop():
     arrays, moved = tensors((5, 3), (5, 3), (3,)), tensors((5, 3), (5, 3), (3,), seed=2)
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(x, t) for x, t in zip(arrays, moved)]
@@ -479,8 +477,8 @@ def test_dual_tensors():
 @pytest.mark.parametrize(
     "axes", [(0, None, None), (None, 0, None), (None, None, 0), (1, 0, None), (0, 2, 1)]
 )
-def test_vmap(axes):
-    """Of any operands, under and over derivatives."""
+def test_vmap_over_any_operands_equals_the_loop(axes):
+    """Check vmap alone, around derivatives, and inside them."""
     shapes = [
         s if a is None else tuple(np.insert(np.array(s), a, 4))
         for s, a in zip([(5, 3), (5, 3), (3,)], axes)
@@ -495,8 +493,8 @@ def test_vmap(axes):
         same(of(ours)(*arrays), of(by_loop)(*arrays))
 
 
-def test_what_is_not_asked_for(monkeypatch):
-    """Only the gradients that are wanted are computed, from what has a gradient."""
+def test_backward_computes_only_requested_gradients(monkeypatch):
+    """The vjp must also not receive absent cotangents."""
     from scanrec import _native
 
     calls, prepared = [], _native.Prepared
@@ -514,8 +512,8 @@ def test_what_is_not_asked_for(monkeypatch):
     assert gate.grad.shape == (3,)
 
 
-def test_plans_tell_roles_of_one_tensor_apart():
-    """A later call of the same layouts has a tensor for each role."""
+def test_plans_distinguish_two_roles_of_one_tensor():
+    """A later call with the same layouts may pass a different tensor for each role."""
     x, y, t, s = tensors((5, 3), (5, 3), (5, 3), (5, 3))
     states = lambda *operands: by_loop(*operands)[0]
     for gate, input in ((x, x), (x, y)):
@@ -528,7 +526,7 @@ def test_plans_tell_roles_of_one_tensor_apart():
         same(*grads)
 
 
-def test_checkpoint_and_autocast():
+def test_checkpoint_keeps_gradients_and_autocast_keeps_float32():
     gate, input = (x.requires_grad_() for x in tensors((5, 3), (5, 3)))
     want = torch.autograd.grad(loss(ours)(gate, input), (gate, input))
     again = torch.utils.checkpoint.checkpoint(loss(ours), gate, input, use_reentrant=False)
@@ -541,7 +539,7 @@ def test_checkpoint_and_autocast():
 
 
 @pytest.mark.parametrize("name", ["_linear_scan", "_linear_scan_jvp", "_linear_scan_vjp"])
-def test_operators(name):
+def test_operators_pass_opcheck(name):
     gate, x, y = tensors((2, 5, 3), (2, 5, 3), (2, 5, 3))
     problem = [2, 5, 3], 1, False
     reset_mask = torch.from_numpy(Random(2).booleans(2, 6, 1))
@@ -566,8 +564,8 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     "backend, names", [("aot_eager", list(PROGRAMS)), ("inductor", ["grad", "jvp"])]
 )
-def test_compiled(backend, names):
-    """Whole graphs, by value: of compiled forward mode others get zeros."""
+def test_compiled_programs_equal_eager(backend, names):
+    """Compile each program as one graph. Compiled forward mode can silently return zeros."""
     arrays = tensors((5, 3), (5, 3), (3,))
     for name in names:
         torch._dynamo.reset()
@@ -576,7 +574,7 @@ def test_compiled(backend, names):
         same(compiled(*inputs), PROGRAMS[name](*inputs))
 
 
-def test_compiled_training_step_of_any_length():
+def test_one_compiled_training_step_serves_any_length():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     step = torch.compile(loss(ours), fullgraph=True, backend="aot_eager", dynamic=True)
@@ -589,7 +587,7 @@ def test_compiled_training_step_of_any_length():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_export():
+def test_exported_program_runs_other_lengths():
     class Model(torch.nn.Module):
         def forward(self, gate, x):
             return linear_scan(gate, x)
@@ -601,7 +599,7 @@ def test_export():
     same(program.module()(*longer), linear_scan(*longer), rtol=0, atol=0)
 
 
-def test_meta_tensors():
+def test_meta_tensors_have_the_result_shapes():
     state, final = linear_scan(
         torch.empty(3, device="meta"), torch.empty(2, 9, 3, device="meta"), return_final=True
     )
@@ -616,12 +614,12 @@ class Filtered(torch.utils.data.Dataset):
         return linear_scan(0.5, torch.full((4, 2000, 64), float(i)))[:, -1]
 
 
-def test_workers_of_a_data_loader():
+def test_scans_work_in_data_loader_workers():
     run_alone("test_torch", "load_by_workers()")
 
 
 def load_by_workers():
-    Filtered()[1]  # the pool is there before they fork
+    Filtered()[1]  # starts the thread pool before the workers fork
     for batch in torch.utils.data.DataLoader(Filtered(), batch_size=2, num_workers=2, timeout=60):
         assert batch.shape == (2, 4, 64)
 
@@ -671,13 +669,13 @@ ONES = torch.ones((2, 9, 3))
          lambda: scanrec.linear_scan(0.5, ONES.clone().requires_grad_())),
     ],
 )  # fmt: skip
-def test_bad_input(error, words, call):
+def test_invalid_input_raises(error, words, call):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)
 
 
-def test_numpy_and_torch_agree():
+def test_complex_gate_gradient_has_the_bits_of_numpy():
     gate, input = tensors((2, 9, 3), (2, 9, 3), dtype="complex128")
     state = linear_scan(gate.requires_grad_(), input)
     w = torch.ones_like(state)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.causal_conv1d: values against PyTorch's convolution, every kind of derivative,
-compiled programs, streams of the update, and refused arguments."""
+"""Tests of scanrec.torch.causal_conv1d and causal_conv1d_update: values, derivatives, compiled
+programs, streaming and invalid arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seed():
 
 
 def by_torch(x, weight, bias, initial, activation):
-    """Outputs and final states in float64."""
+    """Compute outputs and final states in float64 with PyTorch's convolution."""
     x, weight, initial = x.double(), weight.double(), initial.double()
     every = torch.cat([initial, x], -1)
     bias = None if bias is None else bias.double()
@@ -45,7 +45,7 @@ def problem(dtype, steps, channels, width, time_last=True):
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("time_last", [True, False])
 @pytest.mark.parametrize("width", [1, 3, 4, 7])
-def test_values_are_those_of_the_convolution_of_pytorch(dtype, time_last, width):
+def test_values_equal_pytorch_conv1d(dtype, time_last, width):
     for steps, channels in ((1, 5), (2, 33), (70, 48)):
         x, weight, bias, initial = problem(dtype, steps, channels, width, time_last)
         for activation in (None, "silu", "swish"):
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_convolution_of_pytorch(dtype, time_last, width)
         assert torch.all((out.double() - want).abs() <= BOUNDS[dtype] * (1 + want.abs()))
 
 
-def test_outputs_have_the_layout_of_the_input():
+def test_outputs_have_the_strides_of_the_input():
     x, weight, bias, _ = problem(torch.float32, 40, 32, 4, time_last=False)
     assert causal_conv1d(x, weight, bias).stride() == x.stride()
 
@@ -70,14 +70,14 @@ def test_weights_may_be_float32_for_16_bit_inputs():
     assert torch.equal(causal_conv1d(x, weight.float(), bias.float(), activation="silu"), want)
 
 
-def test_there_may_be_no_steps():
+def test_zero_steps_return_the_initial_state():
     x, weight, bias, initial = problem(torch.float32, 0, 5, 4)
     out, final = causal_conv1d(x, weight, bias, initial_states=initial, return_final_states=True)
     assert out.shape == x.shape
     assert torch.equal(final, initial)
 
 
-def test_final_states_are_written_to_a_tensor():
+def test_final_states_are_written_to_a_caller_provided_tensor():
     x, weight, bias, initial = problem(torch.float32, 9, 5, 4)
     _, want = causal_conv1d(x, weight, bias, return_final_states=True)
     given = torch.zeros_like(initial)
@@ -89,7 +89,7 @@ def test_final_states_are_written_to_a_tensor():
     assert torch.equal(given, want)
 
 
-def test_numbers_of_sequences_separate_them():
+def test_seq_idx_separates_sequences():
     x, weight, bias, initial = problem(torch.float32, 50, 20, 4)
     lengths = [1, 2, 17, 30]
     number = torch.repeat_interleave(torch.tensor([5, 0, 1, 2]), torch.tensor(lengths))
@@ -106,7 +106,7 @@ def test_numbers_of_sequences_separate_them():
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-def test_derivatives(numbered):
+def test_derivatives_equal_finite_differences(numbered):
     x, weight, bias, initial = (
         t.requires_grad_() for t in problem(torch.float64, 9, 3, 4, time_last=False)
     )
@@ -120,14 +120,14 @@ def test_derivatives(numbered):
     assert gradgradcheck(call, operands)
 
 
-def test_batches_of_torch_func():
+def test_vmap_equals_a_loop_over_the_batch():
     x, weight, bias, _ = problem(torch.float32, 9, 3, 4)
     batch = torch.stack([x, 2 * x])
     out = torch.func.vmap(lambda x: causal_conv1d(x, weight, bias))(batch)
     torch.testing.assert_close(out, torch.stack([causal_conv1d(x, weight, bias) for x in batch]))
 
 
-def test_a_compiled_program_has_the_same_values_and_gradients():
+def test_compiled_gradients_equal_eager():
     x, weight, bias, _ = (t.requires_grad_() for t in problem(torch.float32, 40, 16, 4))
 
     def loss(x, weight, bias):
@@ -140,7 +140,7 @@ def test_a_compiled_program_has_the_same_values_and_gradients():
         torch.testing.assert_close(g, w)
 
 
-# ---- streams -------------------------------------------------------------------------------------
+# ---- streaming updates ---------------------------------------------------------------------------
 
 
 def stream(held, rows=2):
@@ -150,7 +150,7 @@ def stream(held, rows=2):
 
 
 @pytest.mark.parametrize("held", [3, 4, 7])
-def test_steps_have_the_bits_of_the_whole_sequence(held):
+def test_single_steps_have_the_bits_of_the_whole_sequence(held):
     x, weight, bias, state, want, last = stream(held)
     out = [causal_conv1d_update(x[..., t], state, weight, bias, "silu") for t in range(20)]
     assert torch.equal(torch.stack(out, -1), want)
@@ -159,7 +159,7 @@ def test_steps_have_the_bits_of_the_whole_sequence(held):
 
 @pytest.mark.parametrize("held", [3, 4, 7])
 @pytest.mark.parametrize("circular", [False, True])
-def test_pieces_have_the_bits_of_the_whole_sequence(held, circular):
+def test_chunks_have_the_bits_of_the_whole_sequence(held, circular):
     x, weight, bias, state, want, _ = stream(held)
     out, t = [], 0
     for steps in (1, 2, 3, 1, 9, 4):
@@ -170,7 +170,7 @@ def test_pieces_have_the_bits_of_the_whole_sequence(held, circular):
     assert torch.equal(torch.cat(out, -1), want)
 
 
-def test_rows_of_the_state_are_chosen_and_padding_writes_none():
+def test_state_rows_are_selected_and_padding_writes_no_state():
     x, weight, bias, state, want, last = stream(3, rows=5)
     state[2] = 7
     rows = torch.tensor([4, 0, -1])
@@ -194,7 +194,7 @@ def test_16_bit_states_are_updated_in_place():
     assert state._version > version
 
 
-def test_the_update_is_part_of_a_compiled_program():
+def test_compiled_updates_have_the_bits_of_the_whole_sequence():
     x, weight, bias, state, want, _ = stream(4)
     step = torch.compile(
         lambda x: causal_conv1d_update(x, state, weight, bias, "silu"),
@@ -231,7 +231,7 @@ def test_the_update_is_part_of_a_compiled_program():
         ("x", lambda x, w, b, s: causal_conv1d_update(x.requires_grad_(), s, w, b)),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_nothing_is_written(argument, change):
+def test_invalid_arguments_raise_and_leave_the_state_unchanged(argument, change):
     x, weight, bias, state = problem(torch.float32, 9, 5, 4)
     before = state.clone()
     with pytest.raises((ValueError, TypeError, NotImplementedError), match=f"'{argument}'"):

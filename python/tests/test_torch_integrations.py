@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.integrations: the models of transformers compute what they did."""
+"""Tests of scanrec.torch.integrations: models of transformers keep their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 from scanrec.torch import integrations
 
 MAMBA = dict(state_size=8, num_hidden_layers=2, conv_kernel=4)
-#: Models with two of the layers each, the last with one of attention between them.
+#: Model options. Every model has two Mamba layers; Jamba has an attention layer between them.
 KINDS = {
     "Mamba": MAMBA,
     "FalconMamba": MAMBA,
@@ -43,7 +43,7 @@ def mixers(model):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often our functions are called."""
+    """Count the calls of scanrec's functions."""
     counts = dict.fromkeys(("_scan", "_update", "_conv", "_conv_update"), 0)
     functions = integrations._transformers._FUNCTIONS
     for name, function in list(functions.items()):
@@ -70,7 +70,7 @@ def results(model, text=TEXT):
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_logits_and_gradients(model, calls, train):
+def test_logits_and_gradients_equal_the_original_model(model, calls, train):
     model.train(train)
     logits, grads = results(model)
     assert integrations.apply_to(model) is model
@@ -83,7 +83,7 @@ def test_logits_and_gradients(model, calls, train):
         )
 
 
-def test_generation(model, calls):
+def test_generated_text_equals_the_original_model(model, calls):
     options = dict(
         max_new_tokens=12, do_sample=False, output_logits=True, return_dict_in_generate=True
     )
@@ -98,7 +98,7 @@ def test_generation(model, calls):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 5e-2), ("float64", 1e-4)])
-def test_types(model, dtype, tolerance):
+def test_logits_of_other_dtypes_equal_the_original_model(model, dtype, tolerance):
     model.to(getattr(torch, dtype))
     with torch.no_grad():
         want = model(TEXT).logits
@@ -107,7 +107,7 @@ def test_types(model, dtype, tolerance):
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
-def test_restore(model, calls):
+def test_restore_undoes_apply_to(model, calls):
     other = copy.deepcopy(model)
     integrations.apply_to(integrations.apply_to(model))
     with torch.no_grad():
@@ -134,8 +134,8 @@ def pickled(model):
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, pickled, saved])
-def test_copies_scan_with_ours(model, calls, again):
-    """Deep copies, pickled models and saved ones do, and restore undoes it in them."""
+def test_copies_keep_the_replaced_functions(model, calls, again):
+    """Check deep copies, pickled models and saved models, and restore on each of them."""
     integrations.apply_to(model)
     with torch.no_grad():
         want = model(TEXT).logits
@@ -150,8 +150,8 @@ def test_copies_scan_with_ours(model, calls, again):
         assert calls["_scan"] == 2
 
 
-def test_shallow_copies_have_parameters_of_their_own(model, calls):
-    """torch.nn.DataParallel makes such copies."""
+def test_shallow_copies_use_their_own_parameters(model, calls):
+    """torch.nn.DataParallel makes shallow copies."""
     first = mixers(integrations.apply_to(model))[0]
     other, x = copy.copy(first), torch.randn(2, 9, 32)
     other._modules = {**first._modules, "out_proj": copy.deepcopy(first.out_proj)}
@@ -172,7 +172,7 @@ def test_layers_keep_their_name_and_class(model):
         assert type(x).__qualname__ == kind.__qualname__
 
 
-def test_compile(model):
+def test_compiled_model_equals_eager(model):
     integrations.apply_to(model)
     with torch.no_grad():
         want = model(TEXT, use_cache=False).logits
@@ -180,7 +180,7 @@ def test_compile(model):
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_unknown_models(model, monkeypatch):
+def test_unsupported_models_raise(model, monkeypatch):
     for call in (integrations.apply_to, integrations.restore):
         with pytest.raises(
             ValueError,
@@ -211,7 +211,7 @@ def gemma():
     return transformers.RecurrentGemmaForCausalLM(config).eval()
 
 
-def test_recurrent_gemma(gemma):
+def test_recurrent_gemma_equals_the_original_model(gemma):
     logits, grads = results(gemma)
     want = gemma.generate(TEXT[:, :20], max_new_tokens=8, do_sample=False)
     integrations.apply_to(gemma)

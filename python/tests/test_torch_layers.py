@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.qrnn_pool, s5, lru: values and derivatives, against what they are made of."""
+"""Tests of scanrec.torch.qrnn_pool, s5 and lru: values, derivatives, training and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def composed(
     forget_bias=0,
     memory=None,
 ):
-    """Pooling by functions of PyTorch, and a scan."""
+    """Compute QRNN pooling with PyTorch operations and linear_scan."""
     if isinstance(pre, torch.Tensor):
         pre = pre.chunk(POOLS[pool], -1)
     z, f, *others = pre
@@ -61,7 +61,7 @@ def composed(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("pool", POOLS)
-def test_types(random, pool, dtype):
+def test_every_dtype_equals_the_reference(random, pool, dtype):
     of = getattr(torch, dtype)
     pre = tensor(random, 2, 33, 5 * POOLS[pool], scale=2.0).to(of)
     output, final = qrnn_pool(pre, pool=pool, return_final=True)
@@ -72,7 +72,7 @@ def test_types(random, pool, dtype):
     np.testing.assert_allclose(final.double(), last.astype(float), atol=rounding)
 
 
-def test_any_strides(random):
+def test_any_strides_give_equal_outputs(random):
     pre = tensor(random, 9, 12, 2)
     want = qrnn_pool(pre.permute(2, 0, 1).contiguous())
     same(qrnn_pool(pre.permute(2, 0, 1)), want, rtol=0, atol=0)
@@ -81,7 +81,8 @@ def test_any_strides(random):
 
 @pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
 def problem(request):
-    """Pooling and what it is composed of, as functions of (pre, first), and a loss of them."""
+    """Return qrnn_pool and its composed form, as functions of (pre, first), a function that makes a
+    loss of either, operands, and tangents."""
     pool, kind, reverse = request.param
     random = Random(3)
     parts = tuple(tensor(random, 2, 4, 2) for _ in range(POOLS[pool]))
@@ -108,7 +109,7 @@ def problem(request):
     return ours, lambda *x: composed(*x, **options), loss_of, arrays, moves
 
 
-def test_derivatives_of_functions(problem):
+def test_torch_func_derivatives_equal_those_of_the_composed_form(problem):
     ours, theirs, loss_of, arrays, moves = problem
 
     def all_of(f):
@@ -139,7 +140,7 @@ def test_derivatives_of_functions(problem):
         assert name == "value" or all(x.any() for x in tree_leaves(got[name])), name
 
 
-def test_derivatives_of_tensors(problem):
+def test_autograd_derivatives_equal_finite_differences(problem):
     ours, _, _, arrays, _ = problem
     leaves = [x.clone().requires_grad_() for x in tree_leaves(arrays)]
 
@@ -150,7 +151,7 @@ def test_derivatives_of_tensors(problem):
     gradgradcheck(of_leaves, leaves, check_fwd_over_rev=True)
 
 
-def test_forward_mode_that_begins_after_the_call(random):
+def test_forward_mode_that_starts_after_the_call_equals_the_composed_form(random):
     pre, cotangent, moves = (
         tensor(random, 2, 6, 9),
         tensor(random, 2, 6, 3),
@@ -170,7 +171,7 @@ def test_forward_mode_that_begins_after_the_call(random):
     assert all(x.any() for x in out[qrnn_pool])
 
 
-def test_zoned_out_steps_may_be_nan(random):
+def test_nan_in_zoned_out_steps_does_not_reach_derivatives(random):
     pre, zoneout = tensor(random, 2, 9, 12), torch.from_numpy(random.booleans(2, 9, 4))
     hidden = torch.where(
         torch.cat([zoneout, zoneout, torch.zeros_like(zoneout)], -1), torch.nan, pre
@@ -181,7 +182,7 @@ def test_zoned_out_steps_may_be_nan(random):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled(random, backend):
+def test_compiled_derivatives_equal_the_composed_form(random, backend):
     pre, moves = (tensor(random, 2, 9, 12, dtype="float32") for _ in range(2))
     loss = lambda f: lambda pre: f(pre * 1.5)[0].sin().sum()
     gradient = lambda f: func.grad(loss(f))
@@ -197,7 +198,7 @@ def test_compiled(random, backend):
 
 
 @pytest.mark.parametrize("memory", ["store", "recompute"])
-def test_programs_for_any_length(random, memory):
+def test_exported_and_compiled_programs_run_any_length(random, memory):
     class Pool(torch.nn.Module):
         def forward(self, pre):
             return qrnn_pool(pre, memory=memory, axis=0)
@@ -219,7 +220,7 @@ def test_programs_for_any_length(random, memory):
     assert compiled(pre, 0.25) == loss(pre, 0.25)
 
 
-def test_operators():
+def test_operators_pass_opcheck():
     pre = (torch.randn(2, 5, 3, 4), None, None, None)
     ops = torch.ops.scanrec
     for recompute in (False, True):
@@ -234,10 +235,10 @@ def test_operators():
 
 
 @pytest.mark.parametrize("steps", [5, 200])
-def test_operators_write_all_that_they_return(steps):
-    """Memory for less than two checkpoints is longer than these."""
+def test_operators_write_all_elements_they_return(steps):
+    """Operators return at least 2 checkpoint elements, of which kernels write at most one here."""
     ops, x = torch.ops.scanrec, torch.ones(1, 1, 1, steps)
-    torch.use_deterministic_algorithms(True)  # which fills new memory with NaN
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
     try:
         of = ([1, 1, steps], 2, False, 0, 0.0, True)
         pool = ops._gated_scan(torch.ones(3, 1, 1, steps), *[None] * 6, *of, True)
@@ -249,8 +250,7 @@ def test_operators_write_all_that_they_return(steps):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_recomputed_states(random, pool):
-    """The same gradients, from less memory."""
+def test_recompute_gives_equal_gradients_from_less_memory(random, pool):
     pre = tensor(random, 2, 300, 8 * POOLS[pool], dtype="float32").requires_grad_()
     found, sizes = [], []
     for memory in ("store", "recompute"):
@@ -275,7 +275,7 @@ def system(random, states=4, inputs=3):
 
 
 def stepwise(u, gate, drive, c, twice, first):
-    """A system run one step at a time."""
+    """Run the system one step at a time."""
     state, out = first, []
     for t in range(u.shape[1]):
         state = gate[t] * state + drive[:, t]
@@ -285,7 +285,7 @@ def stepwise(u, gate, drive, c, twice, first):
 
 @pytest.mark.parametrize("method", ["zero_order_hold", "bilinear"])
 @pytest.mark.parametrize("irregular", [False, True])
-def test_s5(random, method, irregular):
+def test_s5_equals_the_loop(random, method, irregular):
     lambda_, b, c = system(random)
     u, d, log_step = tensor(random, 2, 11, 3), tensor(random, 3), tensor(random, 4) - 2
     first, times = tensor(random, 2, 4, dtype="complex128"), tensor(random, 11).abs()
@@ -301,7 +301,7 @@ def test_s5(random, method, irregular):
     same(got, (want + d * u, final))
 
 
-def test_s5_both_ways(random):
+def test_bidirectional_s5_is_the_sum_of_both_directions(random):
     lambda_, b, c = system(random)
     u, c2 = tensor(random, 2, 11, 3), torch.cat([c, 2 * c.conj()], 1)
     ahead = s5(u, lambda_, b, c, conjugate_symmetry=False)
@@ -309,7 +309,7 @@ def test_s5_both_ways(random):
     same(s5(u, lambda_, b, c2, conjugate_symmetry=False), ahead + back)
 
 
-def test_lru(random):
+def test_lru_equals_the_loop(random):
     _, b, c = system(random)
     u, nu, theta = tensor(random, 2, 11, 3), tensor(random, 4), tensor(random, 4)
     gate = torch.exp(torch.complex(-nu.exp(), theta.exp()))
@@ -321,8 +321,8 @@ def test_lru(random):
     same(compiled(u, nu, theta, b, c), want)
 
 
-def test_lru_at_the_edges():
-    """Gates of 1 and of 0, whose scales of 0 and of 1 neither move nor make NaN."""
+def test_lru_gates_of_0_and_1_have_finite_gradients():
+    """Gates of 1 and 0 have input scales of 0 and 1. The gradients of their nu are 0, not NaN."""
     nu = torch.tensor([-110.0, 100.0, -math.inf, math.inf, -1.0], requires_grad=True)
     theta, b, c, u = (torch.ones(n, requires_grad=True) for n in (5, (5, 3), (2, 5), (1, 9, 3)))
     call = lambda nu, *others: lru(others[0], nu, others[1], *(x + 0j for x in others[2:]))
@@ -339,7 +339,7 @@ def test_lru_at_the_edges():
     same(only, want, rtol=1e-5, atol=1e-6)
 
 
-def test_initial_states_that_are_numbers(random):
+def test_number_as_initial_state_equals_a_tensor(random):
     lambda_, b, c = system(random)
     u = tensor(random, 2, 11, 3)
     first = torch.full((), 0.1 + 0.3j, dtype=torch.complex128)
@@ -347,8 +347,8 @@ def test_initial_states_that_are_numbers(random):
 
 
 @pytest.mark.parametrize("call", [s5, lru])
-def test_state_spaces_in_reverse(random, call):
-    """Are the mirrored sequence, in all derivatives; a reset after the last step cuts."""
+def test_reverse_state_spaces_equal_the_mirrored_sequence(random, call):
+    """Check values and derivatives. A reset after the last step masks the initial state."""
     lambda_, b, c = system(random, 3, 2)
     diagonal = (lambda_,) if call is s5 else (tensor(random, 3), tensor(random, 3))
     u, first = tensor(random, 2, 4, 2), tensor(random, 2, 3, dtype="complex128")
@@ -373,7 +373,7 @@ def test_state_spaces_in_reverse(random, call):
     assert not ours(u, first)[1].allclose(ours(u, 2 * first, None)[1])
     same(
         ours(u, first, reset_mask[:, :4])[0][1], ours(u, first)[0][1]
-    )  # where the last says nothing
+    )  # sequence 1 has no reset after the last step
     leaves = [u.requires_grad_(), first.requires_grad_()]
     gradcheck(ours, leaves, check_forward_ad=True, check_batched_grad=True)
     gradgradcheck(ours, leaves, check_fwd_over_rev=True)
@@ -394,7 +394,7 @@ def test_state_spaces_in_reverse(random, call):
     same(program(part), call(part.flip(1), *diagonal, b, c).flip(1))
 
 
-def test_derivatives_of_state_spaces(random):
+def test_state_space_derivatives_equal_finite_differences(random):
     lambda_, b, c = system(random, 3, 2)
     u, log_step = tensor(random, 2, 4, 2), tensor(random, 3) - 2
     times = tensor(random, 4).abs() + 0.2
@@ -410,7 +410,7 @@ def test_derivatives_of_state_spaces(random):
 
 
 def models(random):
-    """Models by name: (a function of inputs and parameters, parameters)."""
+    """Return models by name: (function of inputs and parameters, inputs, parameters)."""
     u, z = tensor(random, 2, 12, 3), tensor(random, 2, 12, 3, dtype="complex128")
     lambda_, b, c = system(random)
     nu, theta, log_step = tensor(random, 4) - 1, tensor(random, 4), tensor(random, 4) - 2
@@ -444,8 +444,8 @@ OPTIMISERS = [("Adam", 0.01), ("AdamW", 0.01), ("SGD", 0.02)]
 
 
 def trained(model, u, parameters, target, optimiser, rate, *, pairs=False):
-    """Losses, and what became of the parameters. With `pairs` complex ones are kept as pairs of
-    real ones, which optimisers treat alike."""
+    """Return the losses and the trained parameters. With `pairs`, complex parameters are stored as
+    pairs of real numbers, which optimisers treat the same way."""
     keep = lambda x: torch.view_as_real(x) if pairs and x.is_complex() else x
     of = [torch.nn.Parameter(keep(x).clone()) for x in parameters]
     read = lambda p, x: torch.view_as_complex(p) if p.is_complex() != x.is_complex() else p
@@ -461,9 +461,8 @@ def trained(model, u, parameters, target, optimiser, rate, *, pairs=False):
 
 
 @pytest.mark.parametrize("name", list(models(Random())))
-def test_trained(name):
-    """Every optimiser takes the gradients, eager and compiled, of complex parameters as of
-    pairs."""
+def test_optimisers_train_complex_parameters_like_real_pairs(name):
+    """Check every optimiser with eager and compiled models."""
     model, u, parameters = models(Random(1))[name]
     target = model(u, *parameters) + 0.3 * tensor(Random(2), 2, 12, 3)
     backend = "inductor" if name == "linear_scan complex" else "aot_eager"
@@ -514,7 +513,7 @@ def misaligned():
         (TypeError, "'reverse': expected True or False", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z, Z.T, reverse="yes")),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(error, words, call):
+def test_invalid_input_raises(error, words, call):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lazily conjugated and negated operands of scanrec.torch: they give what resolved ones give."""
+"""Tests that lazily conjugated and negated operands of scanrec.torch equal resolved ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tensors(*shapes, dtype="float64", seed=3):
 
 
 def negated(x):
-    """x as a view whose sign is changed lazily: the imaginary part of a conjugate."""
+    """Return x as a lazily negated view; for real x it is the imaginary part of a conjugate."""
     if x.is_complex():
         return torch._neg_view(-x)
     view = torch.complex(torch.zeros_like(x), -x).conj().imag
@@ -86,7 +86,7 @@ CALLS = {
 
 
 def lazy(x):
-    """Every lazy view of a tensor."""
+    """Return every lazy view of a tensor."""
     return [view(x) for name, view in VIEWS.items() if x.is_complex() or name == "negated"]
 
 
@@ -96,7 +96,7 @@ def equal(got, want):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_lazy_operands_cotangents_and_tangents(name):
+def test_lazy_operands_cotangents_and_tangents_equal_resolved_ones(name):
     call, x = CALLS[name]
     want = call(*x)
     w = [torch.ones_like(y) * (2 + 3j if y.is_complex() else 2) for y in want]
@@ -108,7 +108,7 @@ def test_lazy_operands_cotangents_and_tangents(name):
         for view in lazy(v):
             mine = [view if k == i else y for k, y in enumerate(x)]
             equal(call(*mine), want)
-            if not (call is selective and i == 3 and view.is_conj()):  # view_as_real refuses it
+            if not (call is selective and i == 3 and view.is_conj()):  # view_as_real rejects it
                 equal(recorded(*mine), want)
             equal(pulled(mine, w), grads)
             equal(pushed(x, mine), tangents)
@@ -119,8 +119,8 @@ def test_lazy_operands_cotangents_and_tangents(name):
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_lazy_operands_of_a_step(dtype, rows):
-    """The state is changed in its own memory, of which the view keeps its bits."""
+def test_steps_with_lazy_operands_equal_resolved_ones(dtype, rows):
+    """The state is updated in place, and its view stays lazy."""
     state, A = tensors((2, 3, 4), (3, 4), dtype=dtype)
     B, C = tensors((2, 4), (2, 4), dtype=dtype, seed=4)
     x, dt, z, D, bias = tensors((2, 3), (2, 3), (2, 3), (3,), (3,))
@@ -138,7 +138,7 @@ def test_lazy_operands_of_a_step(dtype, rows):
         for name, value in good.items():
             for view in lazy(value):
                 if run is not step and name in ("B", "C") and view.is_conj():
-                    continue  # view_as_real refuses it
+                    continue  # view_as_real rejects it
                 given = {**good, "state": state.clone(), name: view}
                 bits, version = view.is_neg(), given["state"]._version
                 assert torch.equal(run(**given), want), name
@@ -147,7 +147,7 @@ def test_lazy_operands_of_a_step(dtype, rows):
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4)])
-def test_a_state_without_elements_has_any_strides(shape):
+def test_empty_states_may_have_any_strides(shape):
     zeros = lambda *n: torch.zeros(n)
     batch, channels, states = shape
     out = scans.selective_state_update(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.nn: every layer is its recurrence as a loop, in any habit of torch.nn.LSTM."""
+"""Tests of scanrec.torch.nn: layers equal a loop and follow the conventions of torch.nn.LSTM."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def like(state, tensors):
 
 
 def drawn(layer, batch=B):
-    """A state of random numbers."""
+    """Return a random state."""
     _, state = layer(torch.zeros(1, batch, layer.input_size, dtype=DOUBLE))
     return like(state, [torch.randn_like(x).requires_grad_() for x in leaves(state)])
 
 
 def alone(state, i):
-    """That of one sequence, without a batch."""
+    """Return the state of sequence i without its batch axis."""
     return None if state is None else like(state, [s[:, i] for s in leaves(state)])
 
 
@@ -64,7 +64,7 @@ def same(got, want, tolerance=1e-10):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_values_and_gradients(name, bidirectional):
+def test_values_and_gradients_equal_the_loop(name, bidirectional):
     for inputs, begins in ((3, True), (H, False)):
         layer = make(name, inputs, bidirectional=bidirectional)
         x = torch.randn(T, B, inputs, dtype=DOUBLE, requires_grad=True)
@@ -83,8 +83,8 @@ def test_values_and_gradients(name, bidirectional):
         same(*gradients, 1e-10)
 
 
-def test_slow_decays_of_min_gru_keep_their_digits():
-    """With update gates of 1e-4, in float32 as in float64 up to what SlowDecay allows."""
+def test_min_gru_in_float32_equals_float64_for_slow_decays():
+    """The update gates are 1e-4. The tolerance is that of SlowDecay."""
     layer, x = nn.MinGRU(1, 1, bidirectional=True), torch.rand(100_000, 1, 1)
     for name, weight in layer.named_parameters():
         values = [1.0, 0.0] if "weight" in name else [0.0, -9.2]
@@ -107,8 +107,8 @@ def test_slow_decays_of_min_gru_keep_their_digits():
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
-    """After 1 and 3 steps, fewer than Mamba's window, and without sequences. A parameter without a
-    gradient makes DistributedDataParallel refuse the next call."""
+    """Check 1 and 3 steps, which are fewer than Mamba's window, and a batch of 0 sequences.
+    DistributedDataParallel rejects the next call if a parameter has no gradient."""
     layer = make(name, bidirectional=bidirectional)
     reset_mask = torch.zeros(4, B, dtype=torch.bool)
     reset_mask[[0, 1, 3], [0, 1, 2]] = True
@@ -129,8 +129,7 @@ def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_streams(name):
-    """Chunks and steps are the whole; so are other layouts."""
+def test_chunks_single_steps_and_layouts_equal_the_whole(name):
     layer, x = make(name), torch.randn(T, B, 3, dtype=DOUBLE)
     whole, last = layer(x)
     first, state = layer(x[:4])
@@ -158,8 +157,7 @@ def test_streams(name):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_packed(name, bidirectional):
-    """Sequences of several lengths are each of them alone, in any order."""
+def test_packed_sequences_equal_each_sequence_alone(name, bidirectional):
     layer = make(name, bidirectional=bidirectional)
     for lengths, is_sorted in (((3, 7, 1, 3, 5), False), ((6, 6, 2), True)):
         xs = [torch.randn(n, 3, dtype=DOUBLE, requires_grad=True) for n in lengths]
@@ -181,8 +179,7 @@ def test_packed(name, bidirectional):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_resets(name, bidirectional):
-    """Step by step, in any layout; and every sequence is alone, whatever the others are."""
+def test_resets_equal_the_loop_and_isolate_sequences(name, bidirectional):
     x = torch.randn(T, B, 3, dtype=DOUBLE)
     reset_mask = torch.zeros(T + 1, B, dtype=torch.bool)
     reset_mask[[2, 3, 0, 5, 7, 1, 6], [0, 0, 1, 1, 1, 2, 2]] = True
@@ -206,7 +203,8 @@ def test_resets(name, bidirectional):
         y, final = layer(x[:, 1], alone(given, 1), resets=reset_mask[:, 1])
         same((y, leaves(final)), (got[0][:, 1], leaves(alone(got[1], 1))), 1e-12)
         if not bidirectional:
-            same(layer(x, given, reset_mask[:T]), got, 0)  # whose last mark says nothing
+            # The reset after the last step has no effect.
+            same(layer(x, given, reset_mask[:T]), got, 0)
             first, between = layer(x[:4], given, reset_mask[:4])
             rest, final = layer(x[4:], between, reset_mask[4:])
             same((torch.cat([first, rest]), leaves(final)), (got[0], leaves(got[1])), 1e-12)
@@ -217,12 +215,12 @@ def test_resets(name, bidirectional):
     for part in (slice(0, 2), slice(3, 6), slice(6, T)):
         y, begun = layer(x[part])
         same(output[part], y, 1e-12)
-    # A state knows nothing of what came before: that of the first layer, forward.
+    # The final state of the first layer, forward, depends on the last sequence only.
     same([s[0] for s in leaves(ended)], [s[0] for s in leaves(begun)], 1e-12)
 
 
-def test_dropout():
-    """Between layers, and not behind the last; zeros go into the second where all are dropped."""
+def test_dropout_applies_between_layers_only():
+    """With a probability of 1 the input of the second layer is zeros."""
     x = torch.randn(T, B, 3, dtype=DOUBLE)
     for name in PLAIN:
         layer, second = make(name, dropout=1.0), make(name, H, num_layers=1)
@@ -231,7 +229,7 @@ def test_dropout():
         same(layer(x)[0], make(name)(x)[0], 0)
         y, state = layer.train()(x)
         same(y, second(torch.zeros(T, B, H, dtype=DOUBLE))[0], 1e-12)
-        first = make(name)(x)[1]  # whose input is whole
+        first = make(name)(x)[1]  # the input of the first layer has no dropout
         same([s[0] for s in leaves(state)], [s[0] for s in leaves(first)], 0)
     with pytest.warns(UserWarning, match="dropout is between layers"):
         nn.QRNN(3, H, dropout=0.5)
@@ -240,8 +238,7 @@ def test_dropout():
     assert not torch.equal(some(x)[0], some(x)[0])
 
 
-def test_zoneout():
-    """While training numbers stay, exactly, as often as asked for."""
+def test_zoneout_keeps_the_given_fraction_of_states_in_training():
     torch.manual_seed(1)
     layer = nn.QRNN(3, H, pool="f", zoneout=0.25, dtype=DOUBLE)
     h = layer(torch.randn(500, B, 3, dtype=DOUBLE))[0]
@@ -250,7 +247,7 @@ def test_zoneout():
 
 
 def written(save, x):
-    """A file of something, at its start."""
+    """Save x to a file in memory and return it, rewound."""
     file = io.BytesIO()
     save(x, file)
     file.seek(0)
@@ -258,7 +255,7 @@ def written(save, x):
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo"])
-def test_states_and_programs_are_saved_and_loaded(name):
+def test_states_and_exported_programs_survive_saving(name):
     layer, x = make(name), torch.randn(T, B, 3, dtype=DOUBLE)
     with torch.no_grad():
         _, state = layer(x)
@@ -276,8 +273,7 @@ def test_states_and_programs_are_saved_and_loaded(name):
     same((y, leaves(final)), (want, leaves(last)), 1e-12)
 
 
-def test_packaged_programs(tmp_path):
-    """Packages of AOTInductor take and return the named tuples of states."""
+def test_aotinductor_packages_keep_named_tuples_of_states(tmp_path):
     torch.compiler.reset()
     layer, x = nn.QRNN(3, H, kernel_size=2), torch.randn(T, B, 3)
     with torch.no_grad():
@@ -292,9 +288,8 @@ def test_packaged_programs(tmp_path):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_tools(name):
-    """What else modules do."""
-    torch.compiler.reset()  # all layers share the code that is compiled
+def test_layers_support_compile_export_pickle_dtypes_autocast_and_vmap(name):
+    torch.compiler.reset()  # all layers share compiled code
     layer, x = make(name, dtype=torch.float32), torch.randn(T, B, 3)
     whole, last = layer(x)
     last = like(last, [s.detach() for s in leaves(last)])
@@ -338,7 +333,7 @@ def test_tools(name):
 
 
 def gradients(layer, x):
-    """The outputs' tensor, and the weights' gradients of its squares."""
+    """Return the tensor of outputs, and the weight gradients of its sum of squares."""
     y = layer(x)[0]
     y = y if isinstance(y, torch.Tensor) else y.data
     return y, torch.autograd.grad(y.square().sum(), list(layer.parameters()))
@@ -346,7 +341,7 @@ def gradients(layer, x):
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo", "Mamba sizes"])
 def test_programs_with_resets_run_any_length_and_batch(name):
-    """One step or two, more than 128, and one sequence: whatever they were made with."""
+    """Check 1, 2 and more than 128 steps and a batch of 1, whatever the exported sizes were."""
     layer = make(name, num_layers=1, dtype=torch.float32, bidirectional=True)
     inputs = lambda steps, batch=B: (
         torch.randn(steps, batch, 3), None, torch.rand(steps, batch) < 0.3
@@ -367,7 +362,7 @@ def test_programs_with_resets_run_any_length_and_batch(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_packed_sequences_are_a_graph_break(name):
+def test_packed_sequences_cause_a_graph_break(name):
     torch.compiler.reset()
     layer, x = make(name, bidirectional=True), torch.randn(T, B, 3, dtype=DOUBLE)
     packed = pack_sequence([x[:5, 0], x[:, 1], x[:2, 2]], enforce_sorted=False)
@@ -375,7 +370,7 @@ def test_packed_sequences_are_a_graph_break(name):
         torch.compile(layer, backend="aot_eager", fullgraph=True)(packed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "Guards may run slower")  # PyTorch in Python 3.13.0
+        warnings.filterwarnings("ignore", "Guards may run slower")  # PyTorch on Python 3.13.0
         same(
             gradients(torch.compile(layer, backend="aot_eager"), packed),
             gradients(layer, packed),
@@ -384,8 +379,8 @@ def test_packed_sequences_are_a_graph_break(name):
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo"])
-def test_the_default_backend_compiles_once_for_ten_lengths(name):
-    """Outputs and gradients. Without the reset the first length has a program of its own as well."""
+def test_default_backend_compiles_once_for_ten_lengths(name):
+    """Check outputs and gradients. Without mark_dynamic the first length has a separate program."""
     torch.compiler.reset()
     layer = make(name, num_layers=1)
     compiled = torch.compile(layer, fullgraph=True)
@@ -398,7 +393,7 @@ def test_the_default_backend_compiles_once_for_ten_lengths(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_deterministic_algorithms(name):
+def test_deterministic_algorithms_give_equal_bits_twice(name):
     layer, x = make(name, bidirectional=True), torch.randn(T, B, 3, dtype=DOUBLE)
     packed = pack_sequence([x[:5, 0], x[:, 1], x[:2, 2]], enforce_sorted=False)
     torch.use_deterministic_algorithms(True)
@@ -410,7 +405,7 @@ def test_deterministic_algorithms(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_gradients_by_differences(name):
+def test_gradients_equal_finite_differences(name):
     layer = make(name, num_layers=1, bidirectional=True)
     x = torch.randn(3, 2, 3, dtype=DOUBLE)
     packed = pack_padded_sequence(x, [3, 2])
@@ -423,16 +418,16 @@ def test_gradients_by_differences(name):
     assert torch.autograd.gradcheck(call, (packed.data.detach().requires_grad_(), *state))
 
 
-def test_start_values():
+def test_initial_parameters_follow_the_papers():
     torch.manual_seed(2)
-    whole = nn.LRU(3, H, state_size=500, r_min=0, r_max=1)  # as the paper's own
+    whole = nn.LRU(3, H, state_size=500, r_min=0, r_max=1)  # the defaults of the paper
     assert whole.nu_l0.isfinite().all() and whole.theta_l0.isfinite().all()
     ring = torch.exp(-nn.LRU(3, H, state_size=500, r_min=0.5, r_max=0.6).nu_l0.exp())
     assert 0.5 <= ring.min() < 0.51 and 0.59 < ring.max() <= 0.6
     s5 = nn.S5(3, H, state_size=12, blocks=2)
     i = np.arange(6)
     hippo = -np.sqrt(np.outer(2 * i + 1, 2 * i + 1)) * (i[:, None] > i) - np.diag(i + 1)
-    normal = hippo + np.outer(np.sqrt(i + 0.5), np.sqrt(i + 0.5))  # plus the rank one
+    normal = hippo + np.outer(np.sqrt(i + 0.5), np.sqrt(i + 0.5))  # plus the rank-one term
     frequencies, vectors = legs_normal_part(6)
     np.testing.assert_allclose(normal @ vectors, vectors * (1j * frequencies - 0.5), atol=1e-12)
     assert vectors.shape == (6, 3) and (frequencies > 0).all()
@@ -445,30 +440,29 @@ def test_start_values():
     assert nn.QRNN(3, H, kernel_size=2).bias_l0.tolist() == [0] * H + [1] * H + [0] * H
 
 
-def test_is_imported_when_asked_for():
+def test_nn_is_imported_lazily():
     code = "import sys, scanrec.torch as it; assert 'nn' in dir(it) and 'scanrec.torch.nn' not in sys.modules"
     code += "; it.nn.QRNN; assert not hasattr(it, 'jax')"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_complex_weights_are_refused(name):
-    """To which modules can be moved, though not made with."""
+def test_complex_weights_raise(name):
+    """Modules can be moved to a complex dtype, although they cannot be created with one."""
     layer = make(name).to(torch.complex64)
     with pytest.raises(TypeError, match=f"{name}: .* expected weights of one of float64"):
         layer(torch.zeros(T, B, 3, dtype=torch.complex64))
 
 
 @pytest.mark.parametrize("sizes", [[1, 2], [2, 2], [2], [3, 0], [-3], [], [[2, 1]]])
-def test_bad_sizes_of_packed_sequences(sizes):
+def test_invalid_batch_sizes_of_packed_sequences_raise(sizes):
     packed = PackedSequence(torch.zeros(3, 3), torch.tensor(sizes, dtype=torch.int64))
     with pytest.raises(ValueError, match="QRNN: argument 'input': .* add up to its 3 rows, got "):
         nn.QRNN(3, H)(packed)
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_sequences_of_0_steps_are_refused(name):
-    """With a batch and without, with the batch first, and in both directions."""
+def test_sequences_of_0_steps_raise(name):
     words = f"^{name.split()[0]}: argument 'input': expected a step or more, got shape "
     for options, shape in (
         ({}, (0, B, 3)),
@@ -480,7 +474,7 @@ def test_sequences_of_0_steps_are_refused(name):
             make(name, **options)(torch.zeros(shape, dtype=DOUBLE))
 
 
-def test_bad_input():
+def test_invalid_input_raises():
     layer, x = nn.QRNN(3, H), torch.zeros(T, B, 3)
     both, mamba = nn.MinGRU(3, H, bidirectional=True), nn.Mamba(3, H)
     for call, words in (

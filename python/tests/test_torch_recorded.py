@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recorded programs of scanrec.torch: every operator has its derivatives with it, of any order."""
+"""Tests of recorded programs of scanrec.torch: their operators have derivatives of any order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
-STEPS = 131  # of which the adjoints that recompute states need a checkpoint
+STEPS = 131  # long enough for a checkpoint where the vjp recomputes states
 RESETS = torch.from_numpy(Random(1).booleans(2, STEPS, 1))
 
 
 def tensors(*shapes, seed=3):
-    """Random ones in float64, or complex128 where a shape ends with "complex"."""
+    """Return random float64 tensors, or complex128 where a shape ends with "complex"."""
     random = Random(seed)
     return tuple(
         torch.from_numpy(
@@ -36,7 +36,7 @@ def tensors(*shapes, seed=3):
 
 
 def like(x, seed):
-    """Random tensors of these shapes and types."""
+    """Return random tensors with the shapes and dtypes of x."""
     random = Random(seed)
     kinds = [str(v.dtype).removeprefix("torch.") for v in x]
     return tuple(torch.from_numpy(random(*v.shape, dtype=kind)) for v, kind in zip(x, kinds))
@@ -55,8 +55,8 @@ def selective(u, delta, a, b, c, d, z, bias, first):
 
 ALL = (2, STEPS, 3)
 CHANNELS = (2, 3, STEPS)
-#: Calls that return outputs and final state, and the shapes of their operands. The shape of a
-#: complex operand ends with "complex".
+#: (call that returns outputs and final state, shapes of its operands). The shape of a complex
+#: operand ends with "complex".
 CALLS = {
     "linear": (
         lambda a, u, x: scans.linear_scan(a, u, x, resets=RESETS, return_final=True),
@@ -103,7 +103,7 @@ CALLS = {
 
 
 class Model(torch.nn.Module):
-    """A call with operations before and after it, which do not round."""
+    """A call between multiplications by 2, which do not round."""
 
     def __init__(self, call):
         super().__init__()
@@ -159,18 +159,18 @@ def close(got, want):
         (name, recorder)
         for name in CALLS
         for recorder in (*RECORDERS, *COMPILERS)
-        # Inductor calls the operators of "aot_eager"; what it generates is what is around them.
+        # Inductor calls the same operators as "aot_eager" and generates only the code around them.
         if recorder != "inductor" or name in ("linear", "fo", "ifo", "selective")
     ],
 )
-def test_gradients_of_recorded_programs_are_the_same_bits(name, recorder):
+def test_gradients_of_recorded_programs_have_the_bits_of_eager(name, recorder):
     model, x, w = problem(name)
     torch.compiler.reset()
     program = (RECORDERS | COMPILERS)[recorder](model, x)
     moved = leaves(x)
     equal(program(*moved), model(*moved))
     equal(backward(program, moved, w), backward(model, moved, w))
-    # Each operand alone. A compiler would make a program for each.
+    # Each operand alone, but not for compilers, which would compile a program for each.
     for i in range(len(x)) if recorder in RECORDERS else ():
         mine = [v if k == i else v.detach() for k, v in enumerate(moved)]
         got, want = (torch.autograd.grad(f(*mine), moved[i], w) for f in (program, model))
@@ -183,7 +183,7 @@ def test_gradients_of_recorded_programs_are_the_same_bits(name, recorder):
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("name", CALLS)
-def test_second_derivatives_of_recorded_programs(name, recorder):
+def test_second_derivatives_of_recorded_programs_have_the_bits_of_eager(name, recorder):
     model, x, w = problem(name)
     program = RECORDERS[recorder](model, x)
     found = []
@@ -202,8 +202,7 @@ def tangent(f, x, moved):
 
 @pytest.mark.parametrize("recorder", ["export", "make_fx", "jit.trace"])
 @pytest.mark.parametrize("name", CALLS)
-def test_other_derivatives_of_recorded_programs(name, recorder):
-    """Forward mode, torch.func and batches."""
+def test_forward_mode_torch_func_and_vmap_of_recorded_programs_equal_eager(name, recorder):
     model, x, w = problem(name)
     program, moved = RECORDERS[recorder](model, x), like(x, 7)
     close(tangent(program, x, moved), tangent(model, x, moved))
@@ -223,8 +222,8 @@ def test_other_derivatives_of_recorded_programs(name, recorder):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_derivatives_of_recorded_gradients(name):
-    """These programs contain an adjoint, or a tangent, as an operator."""
+def test_derivatives_of_recorded_vjps_and_jvps_equal_eager(name):
+    """These programs contain a vjp or a jvp as an operator."""
     model, x, w = problem(name)
     moved = like(x, 7)
     vjp = lambda *x: func.vjp(model, *x)[1](w)
@@ -237,8 +236,8 @@ def test_derivatives_of_recorded_gradients(name):
 
 
 @pytest.mark.parametrize("name", ["linear", "selective", "fo"])
-def test_levels_of_forward_mode_of_recorded_gradients(name):
-    """Either they have the values of the call, or they are refused: PyTorch gets them wrong."""
+def test_nested_forward_mode_of_recorded_gradients_equals_eager_or_raises(name):
+    """The nestings that PyTorch gets wrong raise an error."""
     model, x, w = problem(name)
     every = tuple(range(len(x)))
     program = make_fx(lambda *x: func.vjp(model, *x)[1](w))(*x)
@@ -253,7 +252,7 @@ def test_levels_of_forward_mode_of_recorded_gradients(name):
             of(program)(*x)
 
 
-def test_recorded_training_reaches_weights_before_the_scan():
+def test_recorded_training_has_gradients_of_weights_before_the_scan():
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -279,8 +278,8 @@ def step(state, x):
 
 
 @pytest.mark.parametrize("recorder", ["make_fx", "jit.trace"])
-def test_recorded_steps_refuse_derivatives(recorder):
-    """Instead of losing them: a state that is changed in place has none."""
+def test_recorded_steps_reject_derivatives_and_batching(recorder):
+    """The step updates its state in place, so derivatives would be lost silently."""
     state, x = torch.zeros(2, 4, 8), torch.ones(2, 4)
     program = RECORDERS[recorder](step, (state, x))
     want = state.clone()
@@ -308,8 +307,8 @@ def test_recorded_steps_refuse_derivatives(recorder):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("inference", [False, True])
-def test_recorded_programs_refuse_other_shapes(call, shape, other, words, inference):
-    """Kernels would read memory after the end of a tensor."""
+def test_recorded_programs_reject_other_shapes(call, shape, other, words, inference):
+    """Without the check, kernels would read past the end of a tensor."""
     program = make_fx(call)(torch.ones(shape))
     with torch.inference_mode(inference):
         program(torch.ones(shape))
@@ -317,8 +316,8 @@ def test_recorded_programs_refuse_other_shapes(call, shape, other, words, infere
             program(torch.ones(other))
 
 
-def test_operators_refuse_shapes_that_do_not_belong_together():
-    """Every operand is checked."""
+def test_operators_reject_mismatched_shapes():
+    """Check every operand along every axis."""
     ops, ones = torch.ops.scanrec, torch.ones
     boundary, reset_mask = ones(2, 1, 3), ones(1, 6, 1) > 0
     problem, rest = ([2, 5, 3], 1, False), ([2, 5, 3], [2, 5, 3], [2, 1, 3])
@@ -365,7 +364,7 @@ def of_ones(**x):
     )  # fmt: skip
 
 
-#: Calls, and the shapes of their operands at a length. Those of s5 and lru are tested by their layers.
+#: (call, function from a length to operand shapes). The tests of the layers cover s5 and lru.
 OF_A_LENGTH = {
     "linear_scan": (
         lambda *x: scans.linear_scan(*x, return_final=True),
@@ -390,8 +389,8 @@ OF_A_LENGTH = {
 
 
 @pytest.mark.parametrize("name", OF_A_LENGTH)
-def test_the_default_backend_compiles_a_call_once_for_ten_lengths(name):
-    """Outputs and gradients equal those of the call itself."""
+def test_default_backend_compiles_a_call_once_for_ten_lengths(name):
+    """Check outputs and gradients against the eager call."""
     call, shapes = OF_A_LENGTH[name]
     torch.compiler.reset()
     compiled = torch.compile(call, fullgraph=True)
@@ -410,8 +409,8 @@ def test_the_default_backend_compiles_a_call_once_for_ten_lengths(name):
             close(*(torch.autograd.grad(y, x, w) for y in (got, want)))
 
 
-def test_the_default_backend_compiles_a_step_once_for_ten_batches():
-    """The step changes its state in place, and has no gradients."""
+def test_default_backend_compiles_a_step_once_for_ten_batch_sizes():
+    """The step updates its state in place and has no gradients."""
     call = scans.selective_state_update
     torch.compiler.reset()
     compiled = torch.compile(call, fullgraph=True)

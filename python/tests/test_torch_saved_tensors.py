@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors that autograd saves for scanrec.torch: none that only unwanted gradients would read."""
+"""Tests that autograd saves only tensors that the required gradients of scanrec.torch read."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def selective(u, delta, a, b, c, d, z, first):
 STATES = 2 * STEPS * 3
 CHECKPOINTS = 2 * 2 * 3
 OF_SELECTIVE = (CHANNELS, CHANNELS, (3, 4), (2, 4, STEPS), (3, 4), (3,), CHANNELS, (2, 3, 4))
-#: Calls, shapes of operands, operands that are always saved; operands whose gradients read states,
-#: and the tensors saved for these: the output or so many numbers, and operands.
+#: (call, operand shapes, operands always saved, operands whose gradients read states, tensor saved
+#: for these gradients, operands saved for them). Operands are indices. The tensor saved is OUTPUT
+#: or a number of elements.
 CALLS = {
     "linear": (linear, (ALL, ALL, EDGE), {0}, {0}, OUTPUT, {2}),
     "logarithms": (logarithms, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
@@ -72,14 +73,14 @@ CALLS = {
         pool("ifo", "recompute"), (ALL, ALL, ALL, ALL, EDGE), set(range(5)), {1, 2}, CHECKPOINTS,
         set(),
     ),
-    "selective": (  # whose kernel recomputes states for any gradient
+    "selective": (  # every gradient recomputes the states
         selective, OF_SELECTIVE, set(range(8)), set(range(8)), 4 * CHECKPOINTS, set(),
     ),
 }  # fmt: skip
 
 
 def saved(call, x):
-    """The results of a call, and what autograd keeps of it."""
+    """Return the results of a call, and the tensors that autograd saves for it."""
     found = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: found.append(t) or t, lambda t: t):
         results = call(*x)
@@ -91,8 +92,8 @@ def subsets(count):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_exactly_what_gradients_read_is_saved(name):
-    """For every set of operands that require gradients; and these are the same bits."""
+def test_saved_tensors_are_exactly_those_that_gradients_read(name):
+    """Check every set of operands that require gradients. The gradients must keep their bits."""
     call, shapes, always, of_states, kept, operands = CALLS[name]
     x = tensors(*shapes)
     w = tensors(*(v.shape for v in call(*x)), seed=5)
@@ -120,7 +121,7 @@ def test_exactly_what_gradients_read_is_saved(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_outputs_that_no_gradient_reads_may_change(name):
+def test_outputs_may_change_in_place_unless_a_gradient_reads_them(name):
     call, shapes, _, of_states, kept, _ = CALLS[name]
     x = tensors(*shapes)
     w = tensors(*(v.shape for v in call(*x)), seed=5)
@@ -136,7 +137,7 @@ def test_outputs_that_no_gradient_reads_may_change(name):
             assert torch.equal(*want, *torch.autograd.grad((out, final), mine[i], w))
 
 
-def test_a_constant_gate_keeps_no_states():
+def test_constant_gate_saves_no_states():
     (x,) = tensors(ALL)
     leaf = x.clone().requires_grad_()
 
@@ -159,14 +160,15 @@ def test_a_constant_gate_keeps_no_states():
 
 
 @pytest.mark.parametrize("moved", list(subsets(3)))
-def test_second_derivatives_read_what_is_saved(moved):
-    """The gradients of every set of operands are differentiated for every set of operands."""
+def test_second_derivatives_have_equal_bits_for_every_set_of_operands(moved):
+    """Differentiate the gradients of every set of operands with respect to every set that requires
+    gradients."""
     x = tensors(ALL, ALL, EDGE)
     w = tensors(ALL, EDGE, seed=5)
 
     def second(of, mine, cotangents):
         first = torch.autograd.grad(linear(*mine), of, cotangents, create_graph=True)
-        if not any(g.requires_grad for g in first):  # linear in what does not move
+        if not any(g.requires_grad for g in first):  # constant in all leaves that require gradients
             return [None] * 5
         every = [v for v in (*mine, *cotangents) if v.requires_grad]
         total = sum(g.square().sum() for g in first)
@@ -188,7 +190,7 @@ def test_second_derivatives_read_what_is_saved(moved):
                 assert zero if got[i] is None else torch.equal(got[i], want[i]), (of, i)
 
 
-def test_gradients_of_inputs_save_no_states_for_the_second():
+def test_double_backward_of_input_gradients_saves_no_states():
     gate, input = tensors(ALL, ALL)
     input.requires_grad_()
     out = scans.linear_scan(gate, input, resets=RESETS)
@@ -198,7 +200,7 @@ def test_gradients_of_inputs_save_no_states_for_the_second():
 
 
 @pytest.mark.parametrize("name", ["log_input", "f", "fo", "ifo, recompute"])
-def test_gpu_kernels_take_no_states_where_no_gradient_reads_them(name, torch_on_emulator):
+def test_gpu_gradients_that_read_no_states_have_equal_bits_without_them(name, torch_on_emulator):
     call, shapes, _, of_states, _, _ = CALLS[name]
     x = tensors(*shapes)
     w = tensors(*(v.shape for v in call(*x)), seed=5)

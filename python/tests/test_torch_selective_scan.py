@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.torch.selective_scan: mamba_ssm's grid of cases against a loop, every kind of derivative,
-compiled programs, and the step that a state moves on."""
+"""Tests of scanrec.torch.selective_scan and selective_state_update: mamba_ssm's grid of cases
+against a loop, derivatives, compiled programs, single steps and invalid input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "intervals", "init
 
 
 def of_channels(mixing, channels):
-    """B or C as (B or 1, D, N, L or 1)."""
+    """Return B or C as (B or 1, D, N, L or 1)."""
     if mixing.dim() == 2:
         return mixing[None, :, :, None]
     if mixing.dim() == 3:
@@ -37,8 +37,8 @@ def by_loop(
     u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False,
     *, initial_state=None, resets=None, intervals=None, reverse=False,
 ):  # fmt: skip
-    """Outputs and last state, step by step, in float64. Complex B and C of every step may be there
-    by their parts, side by side."""
+    """Compute outputs and last state step by step in float64. Complex time-varying B and C may be
+    interleaved real and imaginary parts."""
     wide = lambda x: None if x is None else x.cdouble() if x.is_complex() else x.double()
     if A.is_complex():
         B, C = (
@@ -57,7 +57,7 @@ def by_loop(
     state = A.new_zeros(batch, channels, A.shape[1])
     if initial_state is not None:
         state = state + wide(initial_state)
-    # Taken apart at once: a gradient of each slice would be as long as the whole.
+    # unbind() avoids a full-length gradient for each slice.
     delta_u, delta, B, C = ((delta * u).unbind(-1), delta.unbind(-1), B.unbind(-1), C.unbind(-1))
     out = {}
     for t in reversed(range(steps)) if reverse else range(steps):
@@ -80,8 +80,9 @@ def problem(
     *, batch=2, channels=4, states=8, steps=20, groups=0, constant=(), leave=("intervals",),
     itype="float64", wtype="float64", seed=0,
 ):  # fmt: skip
-    """Arguments by name: B and C of every step, with so many groups or none, or constant. Complex
-    ones of every step by their parts."""
+    """Return arguments by name. B and C are time-invariant where `constant` names them. Otherwise
+    they are time-varying, with an axis of groups unless `groups` is 0. Complex time-varying ones
+    are interleaved real and imaginary parts."""
     random = Random(seed)
     parts = 2 if wtype.startswith("complex") else 1
     real = {"complex64": "float32", "complex128": "float64"}.get(wtype, wtype)
@@ -118,7 +119,7 @@ def close(got, want, rtol, atol):
 
 
 def gradients(call, x, cotangents):
-    """Results of a call on clones that require gradients, and these."""
+    """Return the results of a call on clones that require gradients, and their gradients."""
     x = {name: v.detach().clone().requires_grad_() for name, v in x.items()}
     out = call(**x)
     loss = sum((torch.view_as_real(a) if a.is_complex() else a.double()).mul(b).sum()
@@ -133,8 +134,8 @@ TOLERANCES = {"float32": (6e-4, 2e-3), "float16": (3e-3, 5e-3), "bfloat16": (3e-
 
 
 def grid():
-    """mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C at
-    372, and all lengths and types with everything there is."""
+    """Yield mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C
+    at 372 steps, and every length and dtype with all optional arrays."""
     whole = dict(D=True, z=True, bias=True, softplus=True, last=True)
     for variable_B, variable_C, groups in itertools.product((True, False), (True, False), (1, 2)):
         if groups == 2 and not (variable_B or variable_C):
@@ -159,7 +160,7 @@ def name_of(case):
 
 
 @pytest.mark.parametrize("case", list(grid()), ids=name_of)
-def test_values_and_gradients(case):
+def test_values_and_gradients_equal_the_loop(case):
     constant = [name for name in ("B", "C") if not case[name]]
     leave = [
         name for name, flag in (("D", "D"), ("z", "z"), ("delta_bias", "bias")) if not case[flag]
@@ -171,12 +172,12 @@ def test_values_and_gradients(case):
     )  # fmt: skip
     rtol, atol = TOLERANCES[itype]
     softplus = case["softplus"]
-    if not softplus:  # steps of either sign would grow
+    if not softplus:  # the state would grow with negative steps
         x["delta"] = x["delta"].abs()
         if case["bias"]:
             x["delta_bias"] = x["delta_bias"].abs()
     random = Random(5)
-    # Gradients arrive in the type of the outputs.
+    # Cotangents have the dtype of the outputs.
     of_state = (8, 2) if wtype == "complex64" else (8,)
     w = [torch.from_numpy(random(2, 4, *n)) for n in ((steps,), of_state)]
     w[0] = w[0].to(getattr(torch, itype)).double()
@@ -202,14 +203,14 @@ def test_values_and_gradients(case):
 
 
 KINDS = {
-    "of steps": {},
+    "time-varying": {},
     "groups": {"groups": 2},
-    "of channels": {"constant": ("B", "C")},
-    "bare": {"leave": ("D", "z", "delta_bias", "intervals", "initial_state")},
+    "time-invariant": {"constant": ("B", "C")},
+    "required arguments": {"leave": ("D", "z", "delta_bias", "intervals", "initial_state")},
     "intervals": {"leave": ()},
     "complex": {"wtype": "complex128", "leave": ()},
-    "complex, of channels": {"wtype": "complex128", "constant": ("B", "C")},
-    "two stretches": {"steps": 131, "batch": 1, "channels": 2, "states": 2, "groups": 1},
+    "complex, time-invariant": {"wtype": "complex128", "constant": ("B", "C")},
+    "two checkpoint intervals": {"steps": 131, "batch": 1, "channels": 2, "states": 2, "groups": 1},
 }
 
 
@@ -218,7 +219,7 @@ def small(**more):
 
 
 def both(**options):
-    """The call on arguments in the order of some names."""
+    """Return a function from names to the call with arguments in the order of these names."""
     return lambda names: (
         lambda *x: selective_scan(**dict(zip(names, x)), return_last_state=True, **options)
     )
@@ -226,13 +227,13 @@ def both(**options):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_gradcheck(kind, reverse):
+def test_gradients_of_all_and_single_operands_pass_gradcheck(kind, reverse):
     x = small(**KINDS[kind])
     mask_steps = Random(3).booleans(x["u"].shape[0], 1, x["u"].shape[2] + 1)
     of = both(delta_softplus=True, reverse=reverse, resets=torch.from_numpy(mask_steps))(x)
     moved = [v.requires_grad_() for v in x.values()]
-    assert gradcheck(of, moved, fast_mode=kind == "two stretches")
-    # Each alone, and from either result alone.
+    assert gradcheck(of, moved, fast_mode=kind == "two checkpoint intervals")
+    # Each operand alone, for either result alone.
     for i, name in enumerate(x):
         fixed = [v.detach() for v in moved]
         for k in (0, 1):
@@ -240,8 +241,10 @@ def test_gradcheck(kind, reverse):
             assert gradcheck(one, moved[i], fast_mode=True), name
 
 
-@pytest.mark.parametrize("kind", ["of steps", "of channels", "bare", "complex"])
-def test_higher_orders(kind):
+@pytest.mark.parametrize(
+    "kind", ["time-varying", "time-invariant", "required arguments", "complex"]
+)
+def test_higher_order_forward_and_batched_derivatives_pass_gradcheck(kind):
     x = small(**KINDS[kind], batch=1, channels=2) | {}
     of = both(delta_softplus=True)(x)
     moved = [v.requires_grad_() for v in x.values()]
@@ -250,8 +253,8 @@ def test_higher_orders(kind):
 
 
 @pytest.mark.parametrize("moves", [(True, False), (False, True)])
-def test_second_derivatives_along_one_cotangent(moves):
-    """The gradients' derivatives with respect to the cotangent of either result."""
+def test_second_derivatives_for_one_cotangent_pass_gradgradcheck(moves):
+    """Only the cotangent of one result requires a gradient."""
     x = small(batch=1, channels=2)
     of = both(delta_softplus=True)(x)
     given = [v.requires_grad_() for v in x.values()]
@@ -259,7 +262,7 @@ def test_second_derivatives_along_one_cotangent(moves):
     assert gradgradcheck(of, given, w, fast_mode=True)
 
 
-def test_transformations():
+def test_torch_func_transforms_equal_those_of_the_loop():
     x = small(steps=6)
     values = list(x.values())
     ours = lambda *v: both(delta_softplus=True)(x)(*v)[0]
@@ -276,7 +279,7 @@ def test_transformations():
     close(
         func.hessian(square(ours), 2)(*values), func.hessian(square(loop), 2)(*values), 1e-9, 1e-9
     )
-    # Batches of everything, and of some.
+    # Batch all operands, and some of them.
     for dims in (
         (0,) * 9,
         (0, None, None, 0, None, None, 0, None, None),
@@ -305,7 +308,7 @@ def reset(x, steps, names=("u", "delta", "B", "C", "z")):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_halves_are_the_whole(reverse):
+def test_two_chunks_equal_the_whole(reverse):
     x = problem(steps=300, itype="float32", wtype="float32")
     run = lambda x: selective_scan(
         **x, delta_softplus=True, return_last_state=True, reverse=reverse
@@ -319,8 +322,7 @@ def test_halves_are_the_whole(reverse):
     close(end, last, 1e-6, 1e-6)
 
 
-def test_resets_are_separate_sequences():
-    """Bit for bit."""
+def test_resets_give_the_bits_of_separate_sequences():
     lengths = [0, 5, 130, 131, 300]
     x = problem(batch=1, channels=20, steps=300, itype="float32", wtype="float32")
     reset_mask = scanrec.torch.resets_from_cu_seqlens(torch.tensor(lengths), 300)
@@ -334,7 +336,7 @@ def test_resets_are_separate_sequences():
         out, state = selective_scan(**part, delta_softplus=True, return_last_state=True)
         assert torch.equal(out, whole[..., begin:end])
     assert torch.equal(state, last)
-    # Nothing is looked at beyond a reset, in any of the shapes that resets have.
+    # NaN before a reset has no effect after it, for every shape of resets.
     x["u"][..., :5] = float("nan")
     for resets in (
         reset_mask,
@@ -346,10 +348,12 @@ def test_resets_are_separate_sequences():
         assert torch.equal(out[..., 5:], whole[..., 5:])
 
 
-@pytest.mark.parametrize("kind", ["of steps", "groups", "of channels", "intervals", "complex"])
+@pytest.mark.parametrize(
+    "kind", ["time-varying", "groups", "time-invariant", "intervals", "complex"]
+)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_sequences_of_cu_seqlens_have_states_of_their_own(kind, reverse):
-    """Bit for bit, and so have their gradients."""
+def test_cu_seqlens_give_the_bits_of_separate_sequences(kind, reverse):
+    """Gradients have equal bits too, unless they are summed over sequences."""
     bounds = [0, 5, 5, 130, 131, 300]
     x = problem(**{**KINDS[kind], "batch": 1, "steps": 300})
     x.pop("initial_state", None)
@@ -382,15 +386,15 @@ def test_sequences_of_cu_seqlens_have_states_of_their_own(kind, reverse):
         for name, g in grads.items():
             weight = name in ("A", "D", "delta_bias") or name in KINDS[kind].get("constant", ())
             assert weight or torch.equal(g, wanted[name]), name
-            close(g, wanted[name], 1e-12, 1e-12)  # of a sum over sequences
-    # One state for all, and no states at all: one call.
+            close(g, wanted[name], 1e-12, 1e-12)  # summed over sequences
+    # One call with an initial state that all sequences share, and one with absent initial states.
     one = together(**x, initial_state=firsts[:1])
     assert torch.equal(one[0], each(**x, initial_state=firsts[:1].expand(5, 4, -1))[0])
     out = selective_scan(**x, cu_seqlens=cu, delta_softplus=True, reverse=reverse)
     assert torch.equal(out, each(**x)[0])
 
 
-def test_resets_per_channel_and_after_the_last_step():
+def test_resets_per_channel_and_after_the_last_step_equal_the_loop():
     x = problem(steps=140)
     for reverse, more in itertools.product((False, True), (0, 1)):
         reset_mask = torch.from_numpy(Random(4).booleans(2, 4, 140 + more))
@@ -399,7 +403,7 @@ def test_resets_per_channel_and_after_the_last_step():
             close(a, b, 1e-9, 1e-9)
 
 
-def test_reverse_is_flipping():
+def test_reverse_equals_the_flipped_sequence():
     x = problem(steps=150, groups=2, itype="float32", wtype="float32")
     flipped = {k: v.flip(-1) if k in ("u", "delta", "B", "C", "z") else v for k, v in x.items()}
     got, last = selective_scan(**x, delta_softplus=True, reverse=True, return_last_state=True)
@@ -407,8 +411,8 @@ def test_reverse_is_flipping():
     assert torch.equal(got, want.flip(-1)) and torch.equal(last, end)
 
 
-def test_strides():
-    """Views are read where they are, and results laid out as u."""
+def test_any_strides_give_equal_bits():
+    """Views are read in place, and outputs have the strides of u."""
     x = problem(steps=70, channels=6, groups=2, itype="bfloat16", wtype="float32")
     views = {
         "time first": lambda v: v.movedim(-1, 0).contiguous().movedim(0, -1),
@@ -454,7 +458,7 @@ def test_bits_do_not_depend_on_threads():
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 5), (2, 4, 0), (2, 4, 1)])
-def test_small_problems(shape):
+def test_zero_batch_zero_steps_and_one_step_equal_the_loop(shape):
     batch, channels, steps = shape
     x = small(batch=batch, channels=channels, steps=steps)
     w = [torch.ones(shape), torch.ones(batch, channels, 3)]
@@ -470,7 +474,7 @@ def test_small_problems(shape):
         assert not grads["A"].any()
 
 
-def test_keeps_checkpoints_instead_of_states():
+def test_autograd_saves_checkpoints_instead_of_states():
     x = problem(batch=1, channels=16, states=16, steps=1024, itype="float32", wtype="float32")
     kept = []
     pack = lambda t: kept.append(t) or t
@@ -481,7 +485,7 @@ def test_keeps_checkpoints_instead_of_states():
     assert sum(t.numel() for t in more) == 7 * 16 * 16
 
 
-def test_autocast():
+def test_autocast_changes_no_bits():
     x = problem(steps=30, itype="bfloat16", wtype="float32")
     want = selective_scan(**x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -491,7 +495,7 @@ def test_autocast():
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def test_operators():
+def test_operators_pass_opcheck():
     x = small(steps=131, groups=2)
     order = (*(x.get(name) for name in NAMES), torch.from_numpy(Random(1).booleans(2, 1, 131)))
     ops = torch.ops.scanrec
@@ -510,7 +514,7 @@ def test_operators():
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compile(backend):
+def test_compiled_values_and_gradients_equal_eager(backend):
     x = problem(steps=150, itype="float32", wtype="float32")
     w = [torch.ones(2, 4, 150), torch.ones(2, 4, 8)]
     run = lambda **x: [
@@ -527,7 +531,7 @@ def test_compile(backend):
             assert torch.equal(dynamic(**part)[0], run(**part)[0])
 
 
-def test_export():
+def test_exported_program_runs_any_length():
     class Scan(torch.nn.Module):
         def forward(self, u, delta, A, B, C, D, z, delta_bias, initial_state):
             return selective_scan(
@@ -550,7 +554,7 @@ def test_export():
 
 @pytest.mark.parametrize("groups", [0, 2])
 @pytest.mark.parametrize("itype", ["float32", "bfloat16"])
-def test_steps_are_the_scan(groups, itype):
+def test_single_steps_equal_the_scan(groups, itype):
     x = problem(steps=20, groups=groups, itype=itype, wtype="float32")
     want, last = selective_scan(**x, delta_softplus=True, return_last_state=True)
     alone, pool = x["initial_state"].clone(), torch.full((5, 4, 8), 7.0)
@@ -576,7 +580,7 @@ def test_steps_are_the_scan(groups, itype):
         close(out, want[..., t], *((1e-6, 1e-6) if itype == "float32" else (1e-2, 1e-2)))
     close(alone, last, 1e-6, 1e-6)
     assert torch.equal(pool[rows.long()], alone) and bool((pool[[0, 2, 4]] == 7).all())
-    # A state of 16 bits, and one whose rows lie apart.
+    # A 16-bit state, and a state whose rows are not contiguous.
     narrow = x["initial_state"].to(torch.bfloat16)
     wide = torch.stack([narrow.float(), narrow.float()], 1)[:, 0]
     a, b = state_update(narrow, *step), state_update(wide, *step)
@@ -586,8 +590,8 @@ def test_steps_are_the_scan(groups, itype):
 @pytest.mark.parametrize("is_waited_for", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 @pytest.mark.parametrize("rows", [[3, -1, 0, -1], [-1, 4, 9, -7], [4, 0, 2, 1], [-1, 9, 3, 4]])
-def test_padding_starts_from_0_and_is_written_nowhere(rows, dtype, is_waited_for, monkeypatch):
-    """Rows that there are not, also where values are not waited for, as on a GPU."""
+def test_padding_rows_start_from_zero_and_write_no_state(rows, dtype, is_waited_for, monkeypatch):
+    """Rows out of range are padding. Also check the GPU path, which reads no rows on the host."""
     if not is_waited_for:
         monkeypatch.setattr(scanrec._op.selective.torch_step, "has_padding", lambda *_: True)
     wtype = dtype.replace("bfloat16", "float32")
@@ -612,7 +616,7 @@ def test_padding_starts_from_0_and_is_written_nowhere(rows, dtype, is_waited_for
             assert torch.equal(out, want) and torch.equal(state, moved)
 
 
-def test_padding_is_that_of_jax():
+def test_padding_rows_equal_those_of_jax():
     jax = pytest.importorskip("jax")
     import scanrec.jax
 
@@ -631,8 +635,8 @@ def test_padding_is_that_of_jax():
     assert torch.equal(pool[[1, 2, 4]], torch.tensor(moved.tolist())[[1, 2, 4]])
 
 
-def test_complex_numbers_and_their_parts():
-    """B and C may be either, in any layout; a step has complex ones."""
+def test_complex_b_and_c_equal_interleaved_parts():
+    """B and C may have any layout. A single step takes complex ones."""
     x = problem(steps=150, wtype="complex64", itype="float32", leave=())
     whole = {name: torch.view_as_complex(x[name].unflatten(-1, (-1, 2))) for name in ("B", "C")}
     run = lambda **more: selective_scan(**(x | more), delta_softplus=True, return_last_state=True)
@@ -658,7 +662,7 @@ def test_complex_numbers_and_their_parts():
     close(state, want[1], 1e-6, 1e-6)
 
 
-def test_checks_of_steps_are_of_one_layout():
+def test_cached_step_plans_serve_one_layout_only():
     """Results and errors do not depend on earlier steps."""
     x = problem(steps=1, itype="float32", wtype="float32")
     step = {k: x[name][..., 0] for k, name in dict(x="u", dt="delta", B="B", C="C", z="z").items()}
@@ -689,7 +693,7 @@ def test_checks_of_steps_are_of_one_layout():
             assert torch.equal(state, x["initial_state"])
 
 
-def test_compiled_steps():
+def test_compiled_step_equals_eager():
     x = problem(steps=1, itype="float32", wtype="float32")
     step = (x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0])
     state, again = x["initial_state"].clone(), x["initial_state"].clone()
@@ -702,7 +706,7 @@ def test_compiled_steps():
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-def test_bad_input():
+def test_invalid_input_raises():
     x = problem(steps=9, itype="float32", wtype="float32")
 
     def refused(error, words, **other):
@@ -763,7 +767,7 @@ def test_bad_input():
     refused(ValueError, "'resets': .* with all of its 9 steps", resets=z(2, 4, dtype=torch.bool))
 
 
-def test_bad_steps():
+def test_invalid_steps_raise_and_leave_the_state_unchanged():
     state, rows = torch.ones(3, 4, 8), torch.tensor([0, 2])
     good = dict(
         state=state, x=torch.ones(2, 4), dt=torch.ones(2, 4), A=-torch.ones(4, 8),
@@ -798,7 +802,7 @@ def test_bad_steps():
     assert not torch.equal(state, torch.ones(3, 4, 8))
 
 
-def test_resets_of_any_length():
+def test_one_compiled_resets_from_cu_seqlens_serves_any_length():
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     reset_mask = lambda x, cu: scanrec.torch.resets_from_cu_seqlens(cu, x.shape[-1])
@@ -809,7 +813,7 @@ def test_resets_of_any_length():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_bad_lengths():
+def test_invalid_cu_seqlens_and_length_raise():
     reset_mask = scanrec.torch.resets_from_cu_seqlens
     for bad in ([1, 5], [0, 6], [0, 4, 3]):
         with pytest.raises(

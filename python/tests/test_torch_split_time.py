@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Time split over processes in PyTorch: values and gradients are those of the whole sequence.
+"""Tests of time split over processes in PyTorch: results equal those of the whole sequence.
 
-Every test is a function of the whole problem that all processes of a group run, each on its part.
+Every case is a function that all processes of a group run, each on its part of the whole problem.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = {2: (9, 7), 3: (6, 0, 10)}
 
 
 class Here:
-    """This process: its group, and its part of whole tensors, of one piece or several."""
+    """This process: its group, and its part of the whole tensors, in one or several pieces."""
 
     def __init__(self, ranges=None):
         self.rank, count = dist.get_rank(), dist.get_world_size()
@@ -41,7 +41,7 @@ class Here:
         self.own = (ranges or in_order)[self.rank]
 
     def part(self, x, axis=-2, more=0):
-        """The steps of this process, if x has an axis of time."""
+        """Return the steps of this process, or x itself if it has no time axis."""
         if x is None or x.shape[axis] < self.steps:
             return x
         pieces = [x.narrow(axis, begin, end - begin + more) for begin, end in self.own]
@@ -52,7 +52,7 @@ class Here:
         return {"group": self.group, "ranges": self.ranges}
 
 
-#: Pieces in zig-zag order, as many for every rank or not.
+#: Pieces in zig-zag order. The last of 3 ranks has one piece, the others two.
 ZIG_ZAG = {
     2: [[(0, 4), (11, 16)], [(4, 8), (8, 11)]],
     3: [[(14, 16), (0, 2)], [(2, 5), (9, 14)], [(5, 9)]],
@@ -65,14 +65,14 @@ def close(got, want, **tolerance):
 
 
 def loss_of(*results):
-    """A number to which every element contributes in its own way."""
+    """Return a number to which every element contributes with its own weight."""
     return sum(
         (x.abs() ** 2 * torch.cos(torch.arange(x.numel()).reshape(x.shape))).sum() for x in results
     )
 
 
 def check(here, gate, input, first, reset_mask, reverse):
-    """Values, gradients, and gradients of a function of gradients."""
+    """Check values, gradients, and gradients of a function of the gradients."""
     whole = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
     mine = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
     options = {"reverse": reverse, "return_final": True}
@@ -84,7 +84,7 @@ def check(here, gate, input, first, reset_mask, reverse):
     )  # fmt: skip
     close(own[0], here.part(state))
     close(own[1], final)
-    # The final state is everybody's: one of them uses it, and all say so.
+    # Every rank has the final state. Only rank 0 adds its loss.
     share = 1.0 if here.rank == 0 else 0.0
     loss = (state.abs() ** 2 * weights).sum() + (final.abs() ** 4).sum()
     part = (own[0].abs() ** 2 * here.part(weights)).sum() + share * (own[1].abs() ** 4).sum()
@@ -94,7 +94,7 @@ def check(here, gate, input, first, reset_mask, reverse):
     is_split = lambda x: x.shape[-2] == here.steps
     for x, y in zip(got, want, strict=True):
         close(here.part(x) if is_split(y) else summed(x), here.part(y))
-    # The same of a function of gradients. Of what is shared one process takes the sum into account.
+    # Check a function of the gradients. Only rank 0 adds the loss of shared gradients.
     second = torch.autograd.grad(loss_of(*want), [whole[i] for i in given])
     terms = []
     for x, y in zip(got, want, strict=True):
@@ -109,7 +109,7 @@ def check(here, gate, input, first, reset_mask, reverse):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over processes, and of its gradients."""
+    """Sum over processes, whose gradient is summed over processes too."""
 
     @staticmethod
     def forward(ctx, x):
@@ -132,11 +132,11 @@ def problem(here, dtype, constant=False, seed=0):
     of = lambda *shape, scale=1.0: torch.from_numpy(random(*shape, dtype=dtype, scale=scale))
     gate = of(BATCH, 1 if constant else here.steps, CHANNELS, scale=0.8)
     reset_mask = torch.from_numpy(random.booleans(BATCH, here.steps, 1))
-    reset_mask[:, PARTS[dist.get_world_size()][0]] = True  # where a part begins
+    reset_mask[:, PARTS[dist.get_world_size()][0]] = True  # the first step of a part
     return gate, of(BATCH, here.steps, CHANNELS), of(BATCH, CHANNELS), reset_mask
 
 
-# ---- what groups run -----------------------------------------------------------------------------
+# ---- cases ---------------------------------------------------------------------------------------
 
 
 def all_modes(here):
@@ -153,7 +153,7 @@ def zig_zag(here):
 
 
 def dtensors(here):
-    """Values and gradients of DTensors are those of whole tensors, however axes are split."""
+    """Check that DTensors give the values and gradients of whole tensors for every placement."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
@@ -199,7 +199,7 @@ def dtensors(here):
 
 
 def layers_of_dtensors(here):
-    """MinGRU takes DTensors, though linear_scan takes no logarithms of these."""
+    """Check that MinGRU accepts DTensors, although linear_scan takes no log arguments with them."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 
@@ -217,7 +217,7 @@ def layers_of_dtensors(here):
 
 
 def meshes_of_two_axes(here):
-    """Batches over one axis of a mesh, time over the other."""
+    """Split the batch over one axis of a mesh, and time over the other."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -248,7 +248,7 @@ def bits_and_types(here):
 
 
 def not_finite(here):
-    """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
+    """Check that a reset ends a state that is not finite, and that zeros outlast overflowing gates."""
     gate, input, _, _ = problem(here, "float64")
     reset_mask = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
     input[:, 2], reset_mask[:, here.steps - 2] = torch.inf, True
@@ -265,7 +265,7 @@ def not_finite(here):
 
 
 def wide_products(here):
-    """Of floats they would vanish, and with them a state that the loop keeps."""
+    """Check gate products that float32 would flush to 0. The loop keeps the state."""
     gate, input = torch.full((here.steps, 1), 2.0**-10), torch.zeros(here.steps, 1)
     input[0] = 2.0**120
     got = linear_scan(here.part(gate), here.part(input), group=here.group)
@@ -273,7 +273,7 @@ def wide_products(here):
 
 
 def edges_and_meshes(here):
-    """A reset after the last step; a mesh in place of a group."""
+    """Check a reset after the last step, and a mesh in place of a group."""
     gate, input, first, reset_mask = problem(here, "float64")
     reset_mask = torch.cat([reset_mask, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
     want = linear_scan(gate, input, first, resets=reset_mask, reverse=True)
@@ -313,7 +313,7 @@ def compiled(here):
 
 
 def refusals(here):
-    """Nobody waits for a process that cannot take part."""
+    """Check that no rank waits for one that cannot take part."""
     gate, input, first, _ = problem(here, "float64")
     gate, input = here.part(gate), here.part(input)
     count = dist.get_world_size()
@@ -368,13 +368,13 @@ def run(rank, count, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     for case in CASES:
         case(Here())
-        os.write(1, f"{case.__name__}\n".encode())  # at once, in one line
+        os.write(1, f"{case.__name__}\n".encode())  # one write, so that lines of ranks do not mix
     dist.destroy_process_group()
-    os._exit(0)  # what is left of threads does not always survive the end of the interpreter
+    os._exit(0)  # remaining threads can crash while the interpreter exits
 
 
 def run_groups(folder):
-    """Run the groups one after another, in processes that share this one's imports."""
+    """Run the groups one after another, in forked processes where possible, to import only once."""
     import torch._dynamo
     import torch.distributed.tensor  # noqa: F401
 
@@ -393,7 +393,7 @@ def run_groups(folder):
                 one.kill()
 
 
-def test_groups_of_2_and_3_processes_compute_what_one_does(tmp_path):
+def test_groups_of_2_and_3_processes_equal_one_process(tmp_path):
     here = Path(__file__).parent
     environment = {
         **os.environ,

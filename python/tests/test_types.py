@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Type checkers accept the package and code that calls it; signatures that are written twice are
-the same."""
+"""Tests of type hints: checkers accept the package and code that calls it, and repeated signatures
+agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-# User code, and what it needs.
+# User code, and the packages that it needs.
 CODE = {"types_numpy.py": (), "types_jax.py": ("jax", "flax"), "types_torch.py": ("torch",)}
 FRAMEWORKS = ("jax", "flax", "torch")
 
@@ -26,7 +26,7 @@ def is_there(*names):
 
 
 def run(checker, *arguments, at):
-    """A type checker, which must be installed, on the environment of this test alone."""
+    """Run a type checker in the environment of this test, or skip the test without one."""
     if not is_there(checker):
         pytest.skip(f"{checker} is not installed")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -37,14 +37,14 @@ def run(checker, *arguments, at):
 
 @pytest.fixture
 def code(tmp_path):
-    """User code for what is installed."""
+    """Copy the user code whose packages are installed, and return the names of the files."""
     names = [name for name, needed in CODE.items() if is_there(*needed)]
     for name in names:
         shutil.copy(Path(__file__).with_name(name), tmp_path)
     return names
 
 
-# Strict: an "ignore" where there is no error is an error, too.
+# The settings are strict: an "ignore" without an error is an error.
 def test_mypy_accepts_the_package_and_code_that_calls_it(code, tmp_path):
     project = Path(__file__).parents[1]
     package = [project / "src" / "scanrec"] if is_there(*FRAMEWORKS) else []
@@ -71,7 +71,7 @@ def test_public_names_have_types(tmp_path):
 
 
 def calls():
-    """Public functions, by name."""
+    """Yield the public functions with their names."""
     for part in ("scanrec", "scanrec.jax", "scanrec.torch"):
         if is_there(*part.split(".")[1:]):
             module = importlib.import_module(part)
@@ -84,17 +84,17 @@ def parameters(call):
     return inspect.signature(call).parameters
 
 
-#: Options that say what a call returns.
+#: Options that select the type of the result.
 SWITCH = {"return_final", "return_last_state"}
 
 
 @pytest.mark.parametrize("call", list(calls()))
-def test_names_in_signatures_are_there(call):
+def test_every_parameter_has_a_resolvable_type_hint(call):
     hints = typing.get_type_hints(call)
     assert hints.keys() - {"return"} == parameters(call).keys()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="get_overloads is of Python 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="get_overloads needs Python 3.11")
 @pytest.mark.parametrize("call", [x for x in calls() if SWITCH & parameters(x.values[0]).keys()])
 def test_overloads_have_the_defaults_of_the_call(call):
     whole, overloads = parameters(call), typing.get_overloads(call)
@@ -109,7 +109,7 @@ def test_overloads_have_the_defaults_of_the_call(call):
 
 
 @pytest.mark.parametrize("name", ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"])
-def test_modules_of_flax_have_the_options_of_layers(name):
+def test_flax_modules_have_the_options_of_the_layers(name):
     pytest.importorskip("flax", reason="Flax is not installed")
     from scanrec.jax import nn, nnx
 
@@ -118,7 +118,7 @@ def test_modules_of_flax_have_the_options_of_layers(name):
     assert module == dict(inspect.signature(getattr(nn, name)).parameters)
 
 
-def test_only_what_is_public_is_listed():
+def test_dir_lists_only_public_names():
     parts = {
         "jax": ("scanrec.jax", "scanrec.jax.nn"),
         "flax": ("scanrec.jax.nnx",),

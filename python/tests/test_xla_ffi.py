@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""native/xla_ffi.hpp declares what jaxlib's header of XLA's foreign function interface declares."""
+"""Tests of native/xla_ffi.hpp, which declares XLA's foreign function interface as jaxlib does, and of
+the GPU handlers that use it."""
 
 import ctypes
 import os
@@ -15,7 +16,7 @@ import scanrec
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
-#: Struct of the package = struct of XLA: members in order; a=b where the names differ.
+#: "our struct = XLA's struct: members". A member is "ours=theirs" where the names differ.
 STRUCTS = """
 version = XLA_FFI_Api_Version: major=major_version minor=minor_version
 metadata = XLA_FFI_Metadata: struct_size api_version traits
@@ -62,7 +63,7 @@ major_version = XLA_FFI_API_MAJOR
 
 
 def assertions():
-    """Lines of C++ that compile if the two headers agree."""
+    """Yield lines of C++ that compile only if the two headers agree."""
     for line in STRUCTS.replace("\\\n", "").strip().splitlines():
         names, members = line.split(":")
         ours, theirs = names.split(" = ")
@@ -84,10 +85,10 @@ namespace xla = scanrec::native::xla;
 """
 
 
-def test_layout_is_that_of_jaxlib(tmp_path):
+def test_struct_layout_equals_that_of_jaxlib(tmp_path):
     compiler = shutil.which("c++") or shutil.which("g++")
     if compiler is None:
-        pytest.skip("there is no C++ compiler")
+        pytest.skip("no C++ compiler found")
     native = Path(__file__).parents[1] / "native"
     source = tmp_path / "layout.cpp"
     source.write_text(PROGRAM + "\n".join(assertions()) + "\n")
@@ -98,7 +99,7 @@ def test_layout_is_that_of_jaxlib(tmp_path):
 
 
 def struct(*fields):
-    """A struct of the interface that starts with its size and its extensions."""
+    """Return the type of a struct of the interface; it starts with its size and its extensions."""
     head = [("struct_size", c_size_t), ("extensions", c_void_p)]
     return type("Struct", (ctypes.Structure,), {"_fields_": head + list(fields)})
 
@@ -120,7 +121,7 @@ Frame = struct(
 
 
 class Extension(ctypes.Structure):
-    """The extension by which a runtime asks for the version."""
+    """The extension with which a runtime asks for the version."""
 
     _fields_ = [("struct_size", c_size_t), ("type", c_int), ("next", c_void_p), ("data", c_void_p)]
 
@@ -130,13 +131,13 @@ class Metadata(ctypes.Structure):
 
 
 class Runtime:
-    """XLA's runtime as a handler for GPUs sees it. Its device memory is that of the host."""
+    """A stand-in for XLA's runtime that calls GPU handlers. Its device memory is host memory."""
 
     def __init__(self, has_memory=True, minor=1, stage=3):
         self.has_memory, self.stage = has_memory, stage
         self.errors, self.allocated, self.held = [], {}, []
         callback = ctypes.CFUNCTYPE(c_void_p, c_void_p)
-        functions = (callback * 13)()  # those that are null are not for handlers
+        functions = (callback * 13)()  # handlers do not call the null ones
         functions[0] = callback(self.error_create)
         functions[2] = callback(lambda args: None)  # error_destroy
         functions[4] = callback(self.stream_get)
@@ -164,7 +165,7 @@ class Runtime:
         del self.allocated[Free.from_address(args).data]
 
     def call(self, handler, operands, results, attributes):
-        """Calls a handler with arrays and attributes, as XLA would."""
+        """Call a handler with arrays and attributes, as XLA does."""
         frame = Frame(api=ctypes.addressof(self.api), stage=self.stage)
         frame.operands, frame.results = self._buffers(operands), self._buffers(results)
         types, names, values = [], [], []
@@ -179,7 +180,7 @@ class Runtime:
         return handler(ctypes.byref(frame))
 
     def version_of(self, handler):
-        """What a handler answers where XLA asks for the version of the interface."""
+        """Return the version of the interface that a handler reports."""
         answer = Metadata()
         asked = Extension(type=1, data=ctypes.addressof(answer))
         frame = Frame(
@@ -226,10 +227,10 @@ _ARRAY = _plain(("dtype", c_int), ("size", c_size_t), ("data", c_void_p))
 
 @pytest.fixture
 def handler():
-    """The linear scan for GPUs, of a build for the emulator."""
+    """Return the GPU handler of the linear scan from a build for the emulator."""
     path = os.environ.get("SCANREC_EMULATED_CUDA")
     if not path:
-        pytest.skip("SCANREC_EMULATED_CUDA names no library")
+        pytest.skip("SCANREC_EMULATED_CUDA is not set")
     function = ctypes.CDLL(path).scanrec_xla_cuda_linear_scan
     function.restype = c_void_p
     return function
@@ -248,7 +249,7 @@ def scan_arrays():
     return gate, input, np.empty_like(input)
 
 
-def test_handler_for_gpus_runs_a_call_frame_and_frees_its_memory(handler):
+def test_gpu_handler_runs_a_call_frame_and_frees_its_memory(handler):
     gate, input, state = scan_arrays()
     runtime = Runtime()
     assert runtime.call(handler, [gate, input], [state], SCAN) is None, runtime.errors
@@ -257,7 +258,7 @@ def test_handler_for_gpus_runs_a_call_frame_and_frees_its_memory(handler):
     assert not runtime.allocated
 
 
-def test_handler_for_gpus_reports_that_there_is_no_memory(handler):
+def test_gpu_handler_reports_failed_allocations(handler):
     gate, input, state = scan_arrays()
     runtime = Runtime(has_memory=False)
     assert runtime.call(handler, [gate, input], [state], SCAN) == 1
@@ -265,7 +266,7 @@ def test_handler_for_gpus_reports_that_there_is_no_memory(handler):
     assert code == 8 and "memory" in message
 
 
-def test_handler_for_gpus_refuses_other_stages_than_execution(handler):
+def test_gpu_handler_rejects_stages_other_than_execution(handler):
     gate, input, state = scan_arrays()
     runtime = Runtime(stage=1)
     assert runtime.call(handler, [gate, input], [state], SCAN) == 1
@@ -276,7 +277,7 @@ CHANGES = [{"axis": True}, {"operands": 0b111}, {"shape": [1, 3000]}, {"unknown"
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_handler_for_gpus_refuses_a_frame_that_it_does_not_know(handler, change):
+def test_gpu_handler_rejects_unknown_call_frames(handler, change):
     gate, input, state = scan_arrays()
     runtime = Runtime()
     assert runtime.call(handler, [gate, input], [state], {**SCAN, **change}) == 1
@@ -284,7 +285,7 @@ def test_handler_for_gpus_refuses_a_frame_that_it_does_not_know(handler, change)
 
 
 @pytest.mark.parametrize("stack, extent", [(0, 0), (0, 9), (7, 2)])
-def test_handler_for_gpus_refuses_stacks_that_the_call_has_no_arrays_for(handler, stack, extent):
+def test_gpu_handler_rejects_stacks_of_a_wrong_size_or_position(handler, stack, extent):
     gate, input, state = scan_arrays()
     runtime = Runtime()
     stacked = np.zeros((extent, *SHAPE), np.float32)
@@ -293,11 +294,11 @@ def test_handler_for_gpus_refuses_stacks_that_the_call_has_no_arrays_for(handler
 
 
 @pytest.mark.parametrize("minor, answer", [(1, 1), (3, 3), (9, 5)])
-def test_handler_answers_the_older_version_of_the_interface(handler, minor, answer):
+def test_handler_reports_the_older_of_both_interface_versions(handler, minor, answer):
     assert Runtime(minor=minor).version_of(handler) == (0, answer)
 
 
-def test_handler_answers_the_oldest_version_to_a_runtime_that_does_not_say_its_own(handler):
+def test_handler_reports_the_oldest_version_to_a_runtime_without_one(handler):
     runtime = Runtime()
     runtime.api = None
     assert runtime.version_of(handler) == (0, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers of scanrec.torch.nn as plain loops over time, for its tests."""
+"""Reference loops over time of the layers of scanrec.torch.nn."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SIGMOID = torch.sigmoid
 
 
 def leaves(state):
-    """The tensors of a state."""
+    """Return the tensors of a state."""
     return state if isinstance(state, tuple) else (state,)
 
 
-# ---- a step: (layer, weights, u, state, first, reverse) -> (output, state) -----------------------
+# ---- step functions: (layer, weights, u, state, first, reverse) -> (output, state) ---------------
 
 
 def qrnn_step(layer, w, u, state, first, reverse):
@@ -28,7 +28,7 @@ def qrnn_step(layer, w, u, state, first, reverse):
         pre = pre + state[1]
     z, f, *others = pre.chunk({"f": 2, "fo": 3, "ifo": 4}[layer.pool], -1)
     keep, into = SIGMOID(f), SIGMOID(others[1] if layer.pool == "ifo" else -f)
-    if layer.zoneout:  # not in training: the expectation
+    if layer.zoneout:  # outside of training: the expectation
         keep, into = keep + layer.zoneout * (1 - keep), (1 - layer.zoneout) * into
     h = keep * state[0] + into * torch.tanh(z)
     after = () if layer.kernel_size == 1 else (functional.linear(u, w["weight_before"]),)
@@ -81,7 +81,7 @@ def mamba_step(layer, w, u, state, first, reverse):
     return out @ w["weight_out"].T, (x, seen[..., :-1] if reverse else seen[..., 1:])
 
 
-#: Class, options and step of what is tested; without a space in its name the one of every class.
+#: (class, options, step function). A name without a space is the main case of its class.
 LAYERS = {
     "QRNN": (nn.QRNN, {}, qrnn_step),
     "QRNN f": (nn.QRNN, {"pool": "f", "bias": False, "zoneout": 0.3}, qrnn_step),
@@ -111,7 +111,7 @@ LAYERS = {
 
 
 def loop(layer, step, x, state, reset_mask=None):
-    """All steps of all layers and directions, one by one; `reset_mask`, (T + 1, B), start sequences."""
+    """Run all layers and directions step by step. `reset_mask`, (T + 1, B), starts sequences."""
     zeros = [torch.zeros_like(s) for s in leaves(layer(x)[1])]
     given, finals, sides = zeros if state is None else leaves(state), [], []
     directions = 2 if layer.bidirectional else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What type checkers find in code for PyTorch: types of results, and mistakes. Not run."""
+"""Code for PyTorch that type checkers read and nothing runs: result types and mistakes."""
 
 from __future__ import annotations
 

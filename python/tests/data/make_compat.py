@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes compat.npz and compat_signatures.json beside it: results of the packages that
-scanrec.compat stands in for, and parameters of their functions.
+"""Record results and signatures of the packages that scanrec.compat replaces.
 
-Needs the packages of README.md; run it only to make them again. Clones of S5 and linrec, which are
-on no index, are given: make_compat.py S5 LINREC
+The script writes compat.npz and compat_signatures.json beside it. It needs the packages in README.md
+and clones of S5 and linrec, which are in no package index: make_compat.py S5 LINREC
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ PACKAGES = {
 
 
 def imported(module: str, clones: dict[str, str]):
-    """A module of a package that is installed, or of a clone: two packages are called s5."""
+    """Import a module from an installed package or from a clone. Two packages are called s5."""
     top = module.split(".")[0]
     for clone, path in clones.items():
         if module.startswith(clone):
@@ -64,15 +63,15 @@ def _forget(top: str) -> None:
 
 
 def operator(name: str):
-    """Semigroups of memax."""
+    """Return a semigroup of memax."""
     from memax.equinox.groups import Resettable
     from memax.equinox.semigroups.s6 import S6Semigroup
 
     return Resettable(S6Semigroup(2)) if name == "resettable" else S6Semigroup(2)
 
 
-# The modules and functions of packages with the parameters of functions that have no case of their
-# own, or whose case has another original; None for a function that only a later version has.
+# The (module, function) that has the signature of a function in scanrec.compat, if it has no case or
+# its case has a different original. None marks a function that only a later version has.
 ELSEWHERE = {
     "accelerated_scan.scan": ("accelerated_scan.warp", "scan"),
     "mambapy.pscan": ("mambapy.pscan", "PScan.forward"),
@@ -86,7 +85,7 @@ ELSEWHERE[f"torchrl.{_name}"] = ("torchrl.objectives.value.functional", _name)
 
 
 def signatures(clones) -> dict[str, str | None]:
-    """Parameters by name in scanrec.compat; those of methods without the object."""
+    """Return parameters by name in scanrec.compat, without the `self` of methods."""
     positions = {}
     for case in CASES:
         own = (case.module, case.function)
@@ -98,7 +97,7 @@ def signatures(clones) -> dict[str, str | None]:
 
 
 def parameters(module: str, function: str, clones) -> str:
-    if module == "accelerated_scan.warp":  # which cannot be imported without a GPU
+    if module == "accelerated_scan.warp":  # cannot be imported without a GPU
         source = Path(importlib.util.find_spec(module).origin).read_text()
         body = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
         (found,) = (f.args for f in body if f.name == function)
@@ -111,7 +110,7 @@ def parameters(module: str, function: str, clones) -> str:
     made = list(inspect.signature(call).parameters.values())
     if made[0].name in ("self", "ctx"):
         del made[0]
-    if function.endswith(".forward"):  # of what is called by `apply`, which takes no names
+    if function.endswith(".forward"):  # called by `apply`, which takes no names
         made = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in made]
     return shown(made)
 
@@ -121,13 +120,13 @@ def results(case, clones) -> list[np.ndarray]:
     call = imported(module, clones)
     for name in function.split("."):
         call = getattr(call, name)
-    if function.startswith("MambaBlock."):  # a method that does not look at its block
+    if function.startswith("MambaBlock."):  # a method that does not use its block
         call = partial(call, None)
     arguments = dict(case.arguments)
     if "semigroup_op" in arguments:
         arguments["semigroup_op"] = operator(arguments["semigroup_op"])
     ordered = lambda **given: call(*given.values())
-    # Originals in PyTorch may name their arguments otherwise; trees of JAX lose the order.
+    # Originals in PyTorch may have other argument names. Trees of JAX lose the order of arguments.
     given = ordered if case.original and case.framework == "torch" else call
     return {"torch": torch_results, "jax": jax_results}[case.framework](given, arguments)
 
@@ -135,7 +134,7 @@ def results(case, clones) -> list[np.ndarray]:
 def main() -> None:
     clones = dict(zip(("s5.ssm", "linrec"), sys.argv[1:], strict=True))
     jax.config.update("jax_enable_x64", True)
-    # What a dependency of rlax looks for where JAX no longer has it.
+    # A dependency of rlax needs this attribute, which JAX has moved.
     import jax.interpreters.xla as xla
 
     if not hasattr(xla, "pytype_aval_mappings"):
