@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions of four taps and their adjoint, against the copy baseline: the same arrays
-// read and written without a convolution.
+// Causal convolutions with four taps and their adjoint, against a copy baseline that reads and
+// writes the same arrays.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ enum class call { forward, vjp };
 constexpr const char* call_names[]{"forward", "vjp"};
 constexpr std::int64_t taps = 4;
 
-/// T: of sequences.
+/// T: element type of the sequences.
 template <class T>
 void measure_call(runner& by, const extents& shape, call what, conv1d_activation f, bool along_time,
                   int threads) {

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the rows of two builds of the benchmarks side by side, and says what got slower.
+"""Run the rows of two builds of the benchmarks side by side, and report which became slower.
 
-Called by scripts/compare. Both builds are loaded into one process and work on the same buffers, so
-that neither the pages nor the pace of the machine differ between them. A round of a row is A B B A
-or B A A B, and gives one ratio, the base's shorter time over the head's: above 1 the head is
-faster. Rounds go round several layouts of the same code (compare_layout.cpp), since a kernel may by
-chance lie where the processor is bad at it.
+Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory
+pages and clock speed are the same for both. A round of a row is A B B A or B A A B. Its ratio is the
+base's shorter time divided by the head's: above 1 the head is faster. Rounds alternate between several
+layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that the
+processor handles badly.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import sys
 import time
 
 SLOWER = 0.95  # a median below this, with a spread that excludes 1, is a loss
-SAMPLE = 0.02  # seconds that one sample takes, at least
-COMPARED = 1 << 28  # bytes of each buffer whose bits are compared, at most
-KEPT = 1 << 31  # bytes that stay allocated from row to row, at most
+SAMPLE = 0.02  # least seconds of one sample
+COMPARED = 1 << 28  # most bytes of each buffer whose bits are compared
+KEPT = 1 << 31  # most bytes that stay allocated between rows
 
 provider_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -33,7 +33,7 @@ measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class Row:
     name: str
     ratios: list[float]  # per round
-    seconds: float | None = None  # of a call of the head
+    seconds: float | None = None  # per call of the head
     bits: str = ""
 
     @property
@@ -65,13 +65,13 @@ class Module:
         self.rows = {self.library.compare_name(i).decode(): i for i in rows}
 
     def run(self, row, provider, body):
-        """Calls body(seconds of so many calls of the row's kernel)."""
+        """Call body with a function that maps a number of calls of the row's kernel to seconds."""
         failed = []
 
         def measured(kernel):
             try:
                 body(lambda calls: self.library.compare_seconds(kernel, calls))
-            except BaseException as error:  # not through the frames of C++
+            except BaseException as error:  # must not propagate through C++ frames
                 failed.append(error)
 
         self.library.compare_run(self.rows[row], provider, measured_type(measured))
@@ -80,7 +80,7 @@ class Module:
 
 
 class Buffers:
-    """What the rows of both builds work on, one buffer per role; those of a row at a time."""
+    """The buffers of one row, shared by both builds: one buffer per role."""
 
     def __init__(self, module):
         self.library = module.library
@@ -98,14 +98,14 @@ class Buffers:
         }
 
     def release(self):
-        """Gives back what is too large to keep for the next row."""
+        """Release the buffers unless they are small enough to keep for the next row."""
         if sum(n for _, n in self.provided.values()) > KEPT:
             self.library.compare_release()
         self.provided.clear()
 
 
 def measure(name, layouts, buffers, rounds):
-    """A row by pairs of modules, base and head, which differ in where their code lies."""
+    """Measure a row with pairs of modules (base, head) whose code lies at different addresses."""
     row = Row(name, [])
     took = []
 
@@ -126,7 +126,7 @@ def measure(name, layouts, buffers, rounds):
                 times = {of_base: [], of_head: []}
                 for which in (*pair, *reversed(pair)):
                     times[which].append(which(calls))
-                # Whatever else runs on the machine only ever adds time.
+                # Other load on the machine can only add time.
                 row.ratios.append(min(times[of_base]) / min(times[of_head]))
                 took.append(min(times[of_head]) / calls)
 
@@ -141,7 +141,7 @@ def measure(name, layouts, buffers, rounds):
 
 
 def pair_up(before, after):
-    """Rows of pairs of processes, from {row: milliseconds} of each run of A B B A ..."""
+    """Rows that compare processes: {row: milliseconds} of each run in the order A B B A ..."""
     rows = []
     for name in before[0]:
         if all(name in run for run in (*before, *after)):
@@ -151,7 +151,7 @@ def pair_up(before, after):
 
 
 def rows_of_json(path, pattern):
-    """{row: milliseconds} of what bench/python/throughput.py has written."""
+    """{row: milliseconds} from a file written by bench/python/throughput.py."""
     rows = json.loads(path.read_text())["rows"]
     named = {f"python/{r['case']}/{r['way']}/{r['what']}/{r['outputs']}": r for r in rows}
     return {n: r["milliseconds"] for n, r in named.items() if re.search(pattern, n)}
@@ -181,12 +181,12 @@ def main():
     parser.add_argument("base", type=pathlib.Path, help="folder of the base's modules")
     parser.add_argument("head", type=pathlib.Path, help="folder of the head's")
     parser.add_argument("--title", default="")
-    parser.add_argument("--rows", default="", help="those that this regular expression finds")
+    parser.add_argument("--rows", default="", help="regular expression that selects rows")
     parser.add_argument("--benchmarks", nargs="*", default=[], help="names of modules")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--python-runs", nargs="*", type=pathlib.Path, default=[],
                         help="results of throughput.py: base, head, head, base, ...")  # fmt: skip
-    parser.add_argument("--out", type=pathlib.Path, help="where the table goes, without its suffix")
+    parser.add_argument("--out", type=pathlib.Path, help="path of the table, without a suffix")
     args = parser.parse_args()
 
     begun = time.time()
@@ -201,7 +201,7 @@ def main():
         base, head = layouts[0]
         buffers = Buffers(head)
         wanted = [r for r in head.rows if re.search(args.rows, f"{name}/{r}")]
-        if name == "s5":  # most of a whole call is products of matrices
+        if name == "s5":  # matrix products dominate whole calls
             wanted = [r for r in wanted if r.startswith("scan/")]
         missing += [f"{name}/{r}" for r in wanted if r not in base.rows]
         for r in wanted:

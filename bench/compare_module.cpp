@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A benchmark's rows as a library that compare.py loads, one of each of two commits, into one
-// process, where both run on the same buffers. All that is shared is this interface in C.
+// A benchmark's rows as a library with a C interface. compare.py loads the libraries of two commits
+// into one process, where both run on the same buffers.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@ const std::vector<bench::row>& all_rows() {
 
 bench::arena provided;
 
-/// Hands on what a row measures, and measures nothing itself.
+/// Passes a row's kernel on, and measures nothing itself.
 class handing_on : public bench::runner {
  public:
   explicit handing_on(void (*measured)(const void*)) : measured_(measured) {}
@@ -43,8 +43,8 @@ extern "C" {
 [[gnu::visibility("default")]] const char* compare_name(std::int64_t row) {
   return all_rows()[static_cast<std::size_t>(row)].name.c_str();
 }
-/// Lays out the arrays of a row, in buffers that are provided by role and size, and calls
-/// `measured` with its kernel, which is there until that returns.
+/// Sets up a row's arrays in buffers that `provider` returns for a role and a size, and calls
+/// `measured` with the row's kernel. The kernel is valid until `measured` returns.
 [[gnu::visibility("default")]] void compare_run(std::int64_t row,
                                                 void* (*provider)(int role, std::size_t bytes),
                                                 void (*measured)(const void* kernel)) {
@@ -52,14 +52,14 @@ extern "C" {
   handing_on by(measured);
   all_rows()[static_cast<std::size_t>(row)].run(by);
 }
-/// Seconds that some calls of a kernel take.
+/// Seconds of some calls of a kernel.
 [[gnu::visibility("default")]] double compare_seconds(const void* kernel, std::int64_t calls) {
   const auto& f = *static_cast<const std::function<void()>*>(kernel);
   return bench::seconds_of([&] {
     for (std::int64_t i = 0; i < calls; ++i) f();
   });
 }
-/// The buffer of a role, for the lender: of at least so many bytes; and the end of all buffers.
+/// The buffer of a role, with at least `bytes` bytes; compare_release frees all buffers.
 [[gnu::visibility("default")]] void* compare_buffer(int role, std::size_t bytes) {
   return provided.get(role, bytes);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What units cost to compile: CPU seconds, best of three; as a multiple of a unit that includes xsimd
-# alone; and bytes of code. One includes scan.hpp, one calls linear_scan and linear_scan_vjp of floats, one
-# does so with SCANREC_COMPILED.
+# Compile time of translation units: CPU seconds, best of three; the same as a multiple of a unit that
+# includes only xsimd; and bytes of code. One unit includes scan.hpp, one calls linear_scan and
+# linear_scan_vjp on floats, and one does the same with SCANREC_COMPILED.
 # Use: bench/compile_time.sh [INCLUDE_DIRECTORY], with CXX and CXXFLAGS from the environment.
 set -euo pipefail
 export LC_ALL=C

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The copy baseline: the same arrays read and written as a scan, and no recurrence. The roof that
-// every benchmark is measured against, in the same process, on the same buffers.
+// The copy baseline: the same arrays read and written as by a scan, without a recurrence. Every
+// benchmark is measured against it, in the same process and on the same buffers.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace bench {
 
-/// Zeroed memory on huge pages where the system grants them; 64-byte aligned and then some.
+/// Zeroed memory, aligned to 2 MiB, on huge pages if the system grants them.
 class buffer {
  public:
   explicit buffer(std::size_t bytes) : bytes_((bytes + huge - 1) / huge * huge) {
@@ -52,16 +52,16 @@ inline void in_parallel(int threads, const std::function<void(int)>& work) {
 
 using line = scanrec::simd::pack<float, 16>;
 
-/// How many arrays of the same size a kernel reads and writes.
+/// Numbers of arrays of equal size that a kernel reads and writes.
 struct traffic {
   int reads, writes;
 };
-/// Arrays to stream through: as many of each as there may be.
+/// Arrays to stream through, with room for the largest supported numbers.
 using read_arrays = std::array<const float*, 6>;
 using written_arrays = std::array<float*, 4>;
 
-/// Reads `Reads` arrays of `bytes` bytes and writes `Writes` of them, line by line; `sink` keeps
-/// the result of a copy baseline that writes nothing.
+/// Reads `Reads` arrays of `bytes` bytes and writes `Writes` of them, line by line. `sink` receives
+/// the result of a baseline that writes nothing, so that its reads are not optimised away.
 template <int Reads, int Writes>
 void baseline(const read_arrays& in, const written_arrays& out, std::int64_t bytes, bool stream,
               int threads, float* sink) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists the figures of bench/results, and those that are older than the code they measure.
+"""List the figures of bench/results, or with --check those that are older than the code they measure.
 
-A figure is stale if code changed since the commit that its file records: the sources of FIGURES,
-and whatever they include or import from this repository. Comments, docstrings and line breaks do
-not count. With --check prints the stale figures alone, and exits with status 1 if there are any.
+A figure is stale if code changed since the commit that its file records. That code is the sources in
+FIGURES and every file of this repository that they include or import. Comments, docstrings and line
+breaks do not count. With --check, prints only the stale figures and exits with status 1 if there are any.
 """
 
 import argparse
@@ -31,8 +31,8 @@ SELECTIVE = native("selective_calls", "axes", "thread_pool")
 CONV1D = native("conv1d_calls", "axes", "thread_pool")
 PYTHON = ("docs/python_linear_scan.md",)
 #: For each figure: the sources where the search for includes and imports begins, and the documents
-#: beside bench/results/README.md that quote it. A file has the name of its figure, or this with a
-#: dash and a machine.
+#: that quote it in addition to bench/results/README.md. A file is named after its figure, optionally
+#: followed by a dash and a machine.
 FIGURES = {
     "linear_scan": (
         ("bench/linear_scan.cpp", "bench/main.cpp"),
@@ -86,7 +86,7 @@ FIGURES = {
         ("docs/selective_scan.md", "docs/causal_conv1d.md", "docs/questions.md"),
     ),
 }
-#: Draws what a benchmark has measured, which imports it.
+#: Draws a benchmark's results. The benchmark imports it, but its code does not affect the figures.
 DRAWING = "plot_jacobian.py"
 CODE_OR_COMMENT = re.compile(
     r'(R"([^(\s]*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\')|//[^\n]*|/\*.*?\*/|\s+',
@@ -105,7 +105,7 @@ def included(root, path, text):
 
 
 def imported(root, path, text):
-    """The files of the repository that a Python source imports, but for type checkers."""
+    """The files of the repository that a Python source imports, except those for type checkers only."""
 
     def visit(node):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -123,7 +123,7 @@ def imported(root, path, text):
         folders = [path.parents[level - 1]] if level else [path.parent, root / "python" / "src"]
         parts = name.split(".") if name else []
         for folder in folders:
-            # A module, and the packages that it is in, whose __init__ is run first.
+            # A module and its parent packages, whose __init__ runs first.
             for i in range(len(parts) + 1):
                 package = folder.joinpath(*parts[:i])
                 for file in (package / "__init__.py", package.with_suffix(".py")):
@@ -147,7 +147,7 @@ def closure(root, sources):
 
 
 def essence(name, text):
-    """What of a source the compiler or the interpreter sees; two of equal essence do the same."""
+    """The part of a source that a compiler or interpreter sees. Sources of equal essence behave alike."""
     if name.endswith(".py"):
         tree = ast.parse(text)
         for node in ast.walk(tree):
@@ -159,7 +159,7 @@ def essence(name, text):
         return ast.dump(tree)
     if name.endswith(".sh"):
         return re.sub(r"^\s*#.*\n", "", text, flags=re.M)
-    # Included files count themselves.
+    # Included files are compared themselves.
     return CODE_OR_COMMENT.sub(lambda match: match[1] or "", INCLUDE.sub("", text))
 
 
@@ -243,7 +243,7 @@ def why_stale(root, figure, paths):
 
 
 def machine(cpuinfo):
-    """Name and description of the machine that Linux describes so."""
+    """Name and description of this machine, from the text of /proc/cpuinfo."""
 
     def field(key):
         found = re.search(rf"^{key}\s*: (.*)$", cpuinfo, re.M)

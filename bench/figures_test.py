@@ -28,7 +28,7 @@ FILES = {
     f"{PACKAGE}/jax/_calls.py": 'def call(x):\n    """Call."""\n    return x\n',
 }
 CPP, PYTHON = ["s5-machine.tsv"], ["python/compile_time.tsv"]
-#: A file, a change of it, and the figures that are then stale.
+#: A file, a change of it (old and new text), and the figures that become stale.
 CHANGES = (
     ("include/scanrec/s5.hpp", "// y", "/* another\n comment */", []),
     ("include/scanrec/kernel.hpp", "{ return x; }", "{\n  return x;\n}", []),

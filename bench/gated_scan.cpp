@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN fo-pooling from a packed buffer against the copy baseline: forward and vjp under each
-// memory policy, and the same with gates copied out of the buffer and gradients copied back. Linear
-// scans of logarithms, and the same with their exponentials written to arrays.
+// QRNN fo-pooling from a packed buffer, against the copy baseline: forward and vjp under each
+// memory policy, and the same calls with gates copied out of the buffer and gradients copied back.
+// Also scans of logarithms, which take exponentials on loading, against linear scans of
+// exponentials that are written to arrays first.
 //
-// Counters: as in measure.hpp, and what a policy keeps between forward and vjp, and the workspace
-// of the call, both as a fraction of one (batch, time, channel) array.
+// Counters: those of measure.hpp; `kept`, the memory that a policy keeps between forward and vjp;
+// and `workspace` of the call. Both are fractions of one (batch, time, channel) array.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -46,7 +47,7 @@ traffic traffic_of(call what) {
 
 using cell = fo_pooling<>;
 
-/// The arrays of a layer: those of its pre-activations and their gradients are packed.
+/// The arrays of a layer. The pre-activations are packed, and so are their gradients.
 template <class T>
 struct layer {
   using view = sequence_view<T>;
@@ -64,7 +65,7 @@ struct layer {
       std::vector<compute_t<T>>(static_cast<std::size_t>(kept.batch * kept.time * kept.channel));
 
   explicit layer(const extents& of) : shape(of) {
-    // Pre-activations of both signs; the channel that the fill repeats is of no interest.
+    // `false` fills pre-activations with both signs. The repetition of a channel does not matter.
     fill(pre, 3 * n, false), fill(output_grad, n, false);
   }
   T* role(int i, int arrays) { return static_cast<T*>(bench::buffers.get(i, arrays * bytes)); }
@@ -122,7 +123,7 @@ std::int64_t workspace_of(call what, layer<T>& l, const cell::arrays<sequence_vi
   return 0;
 }
 
-/// Copies rows of C elements that lie `from_row` apart to where they lie `to_row` apart.
+/// Copies rows of C elements with row stride `from_row` to rows with row stride `to_row`.
 template <class T>
 void copy_rows(const T* from, std::int64_t from_row, T* to, std::int64_t to_row, std::int64_t rows,
                std::int64_t C, int threads) {
@@ -146,7 +147,7 @@ void measure_layer(runner& by, const extents& shape, call what, bool copied, int
     gates = {l.array(own[0]), l.array(own[1]), l.array(own[2])};
     grads = {l.array(own[3]), l.array(own[4]), l.array(own[5])};
     const bool backward = what >= call::vjp_store;
-    // What a forward call has copied out, the backward call finds.
+    // A backward call finds the arrays that the forward call has copied out.
     for (int i = 0; i < 3; ++i) copy_rows(l.pre + i * C, 3 * C, own[i], C, rows, C, workers);
     kernel = [&, backward] {
       if (!backward)
@@ -188,7 +189,7 @@ row make_row(const std::string& workload, const extents& shape, call what, bool 
 
 enum class exponentials { in_the_load, written };
 
-/// to[i] = by(x[i], y[i]), with as many threads as a scan has.
+/// to[i] = by(x[i], y[i]), with as many threads as a scan.
 template <class By>
 void write_products(float* to, const float* x, const float* y, std::int64_t n, By by) {
   const int workers = bench::default_threads();
@@ -233,7 +234,7 @@ void measure_logarithms(runner& by, const extents& shape, bool backward, exponen
     };
   else if (!backward)
     kernel = [=] { write(), linear_scan(a, u, view(states)); };
-  else  // which finds the exponentials of the forward call
+  else  // reads the exponentials that the forward call wrote
     kernel = [=] {
       linear_scan_vjp(a, view(states), view(state_grad), {.gate_grad = da, .input_grad = du});
       write_products(da.data, da.data, a.data, n, product);

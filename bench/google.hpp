@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rows of a benchmark run by Google Benchmark.
+// Runs the rows of a benchmark with Google Benchmark.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace bench {
 
-/// Reports to a state of Google Benchmark, whose iterations call every function once, or a run of
-/// short calls.
+/// Reports to a state of Google Benchmark. An iteration calls every function once, or many times if
+/// a call is short.
 class google_runner : public runner {
  public:
   explicit google_runner(benchmark::State& state) : state_(state) {}
@@ -49,8 +49,8 @@ class google_runner : public runner {
   benchmark::State& state_;
 };
 
-/// Lets the allocator keep what it was given, as those of frameworks do: with glibc's defaults the
-/// workspaces of the backends that write maps down would be new pages in every call.
+/// Lets the allocator keep freed memory, as the allocators of frameworks do. With glibc's defaults,
+/// the workspaces of backends that store maps would be new pages in every call.
 inline void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);
@@ -58,8 +58,8 @@ inline void keep_memory() {
 #endif
 }
 
-/// A main: takes --quick from the arguments, runs rows(quick), and says in the results what made
-/// them.
+/// A main program: takes --quick from the arguments, runs rows(quick), and records the commit, the
+/// compiler and the number of threads in the results.
 inline int run_benchmarks(int argc, char** argv, benchmark::TimeUnit unit = benchmark::kMillisecond,
                           benchmark::BenchmarkReporter* display = nullptr) {
   const auto is_quick = [](const char* argument) {

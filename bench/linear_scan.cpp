@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan and its vjp against the copy baseline, interleaved with it call by call.
+// linear_scan and its vjp against the copy baseline, which runs alternately with them.
 //
-// Counters: GB/s of ideal traffic (every array once), the copy baseline's and memcpy's, and
-// fraction_of_baseline = median baseline time / median kernel time.
+// Counters: GB/s of ideal traffic (every array once) of the kernel, the copy baseline and memcpy,
+// and fraction_of_baseline = median baseline time / median kernel time.
 #include <algorithm>
 #include <complex>
 #include <functional>
@@ -22,7 +22,7 @@ using namespace bench;
 using scanrec::extents;
 
 enum class layout { channels_last, time_contiguous };
-// Of a lambda there is one gate per channel, of a shared gate one for all channels of a step.
+// lambda: one gate per channel. shared: one gate for all channels of a step.
 enum class call {
   forward,
   planned,
@@ -69,7 +69,7 @@ void run(runner& by, const workload& w) {
   using namespace scanrec;
   const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
-  // Whatever strides are, so that scripts/compare can build this on the headers of earlier commits.
+  // The headers of earlier commits may define another type of strides (scripts/compare uses them).
   using strides_type = decltype(channels_last(w.shape));
   const strides_type strides =
       w.order == layout::channels_last ? channels_last(w.shape) : time_contiguous(w.shape);
@@ -212,7 +212,7 @@ void add_sweep(table& rows, int most) {
 
 }  // namespace
 
-// Quick: the table without its largest rows and a short sweep; under half a minute.
+// `quick` leaves out the largest rows and shortens the sweep; it takes under half a minute.
 std::vector<row> bench::rows(bool quick) {
   table all;
   add_table(all, quick);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The executable of a benchmark.
+// The main function of a benchmark.
 #include "google.hpp"
 
 int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the benchmarks share: rows, buffers and what is in them, and how a row is measured.
+// Shared parts of the benchmarks: rows, buffers, the numbers in them, and the measurement of a row.
 //
-// A benchmark is a list of rows. Google Benchmark runs them (google.hpp), and scripts/compare runs
-// those of two commits side by side (compare_module.cpp).
+// A benchmark is a list of rows. Google Benchmark runs them (google.hpp). scripts/compare runs the
+// rows of two commits side by side (compare_module.cpp).
 #pragma once
 
 #include <algorithm>
@@ -32,12 +32,12 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// Who runs a row, and what becomes of its figures.
+/// Interface that times the functions of a row and receives its figures.
 class runner {
  public:
   virtual ~runner() = default;
-  /// Calls the functions in turn, again and again; the first is what the row measures. Returns the
-  /// median seconds of a call of each.
+  /// Calls the functions in turn, repeatedly. The first one is the kernel that the row measures.
+  /// Returns the median seconds of one call of each function.
   virtual std::vector<double> medians(const std::vector<std::function<void()>>& functions) = 0;
   virtual void counter(const char* name, double value) = 0;
   virtual void label(const std::string& text) = 0;
@@ -47,16 +47,16 @@ class runner {
 struct row {
   std::string name;
   int iterations;
-  std::function<void(runner&)> run;  ///< lays arrays out, and has its calls measured
+  std::function<void(runner&)> run;  ///< sets up arrays and measures calls on them
 };
 
-/// The rows of a benchmark, each of which defines this once; fewer and smaller ones if `quick`.
+/// The rows of a benchmark. Each benchmark defines this function; `quick`: fewer and smaller rows.
 std::vector<row> rows(bool quick);
 
 /// One buffer per role, grown as needed and shared by all workloads.
 struct arena {
   std::array<std::unique_ptr<buffer>, 10> roles;
-  void* (*provider)(int role, std::size_t bytes) = nullptr;  // takes the place of `roles`
+  void* (*provider)(int role, std::size_t bytes) = nullptr;  // replaces `roles` if set
   void* get(int role, std::size_t bytes) {
     if (provider) return provider(role, bytes);
     auto& slot = roles[role];
@@ -76,7 +76,8 @@ T element_of(float x) {
   else
     return static_cast<T>(x);
 }
-// A short period keeps the fill fast; values in (-1, 1) for inputs, (0.5, 1) for gates.
+// Fills with values in (-1, 1) for inputs and (0.5, 1) for gates. They repeat with a short period,
+// so that filling is fast.
 template <class T>
 void fill(T* p, std::int64_t n, bool gate) {
   std::minstd_rand engine(gate ? 1 : 2);
@@ -87,9 +88,10 @@ void fill(T* p, std::int64_t n, bool gate) {
     std::copy(p, p + std::min(period, n - i), p + i);
 }
 
-/// Has `kernel`, which moves arrays of `elements` elements each, timed between its baseline over
-/// the given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_baseline
-/// = median baseline time / median time of the kernel, ns/element, steps.
+/// Times `kernel` in turn with its copy baseline on the given arrays and with copies of one of
+/// them. The kernel reads and writes `moved` arrays of `elements` elements each. Reports GB/s of
+/// all three, fraction_of_baseline = median baseline time / median kernel time, ns/element, and
+/// steps.
 inline void measure(runner& by, const std::function<void()>& kernel, traffic moved,
                     const read_arrays& in, const written_arrays& out, std::int64_t elements,
                     std::int64_t element_bytes, std::int64_t steps, int threads = 0) {

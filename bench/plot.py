@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints and draws a table of bench/results, or the JSON file that a benchmark wrote."""
+"""Print and draw a table of bench/results, or a JSON file that a benchmark wrote."""
 
 import argparse
 import pathlib
@@ -23,7 +23,7 @@ COLOURS = {
     "vjp_store": "#d1495b",
     "vjp_recompute": "#e89aa4",
 }
-# Of each benchmark what is measured in it, and how the names of its pictures begin.
+# For each benchmark: the measured calls, and the prefix of its picture names.
 SUBJECTS = {
     "bench_gated_scan": ("QRNN fo-pooling", "gated_"),
     "bench_s5": ("The scan of S5", "s5_"),
@@ -44,7 +44,7 @@ COUNTERS = ("GB/s", "baseline_GB/s", "memcpy_GB/s", "fraction_of_baseline")
 
 
 def read_rows(path):
-    """The context, and one row per workload and call."""
+    """Read the context, and one row per workload and call."""
     context, rows = read(path)
     rows = [row for row in rows if "fraction_of_baseline" in row]
     for row in rows:
@@ -52,7 +52,7 @@ def read_rows(path):
         row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
-        # "workload/call" and "sweep/T=2^k/channel=n", or with a variant before the call.
+        # "workload/call" or "sweep/T=2^k/channel=n"; scan_variants adds a variant before the call.
         row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
         row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
     return context, rows
@@ -98,7 +98,7 @@ def draw_fractions(rows, context, subject, path):
     table = [r for r in rows if not r["sweep"]]
     workloads = list(dict.fromkeys(r["workload"] for r in table))
     table.sort(key=lambda r: workloads.index(r["workload"]))
-    # One bar per call, a gap between workloads, the first workload on top.
+    # One bar per call, with a gap between workloads; the first workload is at the top.
     positions, ticks, at = [], {}, 0.0
     for i, row in enumerate(table):
         if i > 0:
@@ -161,7 +161,7 @@ def draw_times(rows, context, path):
         steps, times = zip(*sorted(points))
         name = "1 channel" if channels == 1 else f"{channels} channels"
         axes.loglog(steps, times, "o-", color=colour, lw=1.8, ms=5, label=name)
-        # Linear in T, through the longest run.
+        # A line proportional to T through the last point.
         axes.loglog(
             steps,
             [times[-1] * t / steps[-1] for t in steps],
@@ -231,7 +231,7 @@ def draw_variant_fractions(rows, context, path):
         bbox_to_anchor=(0.06, 0.01),
     )
     figure.suptitle(
-        "The variants as fractions of the copy baseline", x=0.065, ha="left", fontweight="bold"
+        "The backends as fractions of the copy baseline", x=0.065, ha="left", fontweight="bold"
     )
     figure.subplots_adjust(
         left=0.07,
@@ -265,7 +265,7 @@ def draw_variant_times(rows, context, path):
 
 
 def draw_grid(context, rows, path):
-    """Draws the predicted efficiency over batch and channels."""
+    """Draw the predicted efficiency over batch and channels."""
     panels = list(dict.fromkeys((row["layout"], row["call"]) for row in rows))
     figure, (all_axes,) = plt.subplots(
         1, len(panels), figsize=(12, 3.4), sharey=True, squeeze=False, layout="constrained"

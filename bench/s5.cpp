@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 at (16, 4096, 64 states): the whole call and its adjoint, for regular and irregular samples,
-// and the scan in them on its own against the copy baseline; the adjoint of the scan with the
-// gradient of lambda and without.
+// S5 at (16, 4096, 64 states): the whole call and its adjoint, for regular and irregular samples.
+// Also the scan of S5 alone, against the copy baseline; its adjoint with and without the gradient
+// of lambda.
 //
-// Counters: as in measure.hpp for the scans; of the whole calls the time, and for regular samples
-// the share of it that the scan takes.
+// Counters: those of measure.hpp for the scans. For whole calls the time, and for regular samples
+// also the fraction of it that the scan takes.
 #include <complex>
 #include <cstdint>
 #include <functional>
@@ -95,7 +95,7 @@ void measure_scan(runner& by, call what) {
   const auto as_floats = [](complex* p) { return reinterpret_cast<float*>(p); };
   const read_arrays in = what == call::forward ? read_arrays{as_floats(a.x)}
                                                : read_arrays{as_floats(a.scratch), as_floats(a.x)};
-  // In place, as s5() has it.
+  // In place, as in s5().
   const written_arrays out{as_floats(what == call::forward ? a.x : a.scratch)};
   measure(
       by, [&] { a.scan(what); }, what == call::vjp ? traffic{2, 1} : traffic{1, 1}, in, out, a.n,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the tiled backend would scale to more threads than this machine has cores.
+// Predicts how the tiled backend scales to more threads than this machine has cores.
 //
-// A call is planned for P threads and run by one, so that it is reset as for P: its tasks take S_P
-// seconds together. P workers take them in ceil(tasks / P) rounds, but no sooner than memory moves
-// the arrays, if a ceiling is given:
+// A call is planned for P threads and run by one thread. It is split into tasks as for P threads,
+// and these take S_P seconds together. P workers run them in ceil(tasks / P) rounds. If a memory
+// bandwidth (ceiling) is given, the call takes at least the time of its memory traffic:
 //
 //     T_P = max(S_P ceil(tasks / P) / tasks, bytes / ceiling)
 //     efficiency = max(T_1 / P, bytes / ceiling) / T_P
 //
-// Waits for carries and the start of threads are left out; beside the prediction stands what was
-// measured, for as many threads as there are cores.
+// The prediction ignores waits for carries and the start of threads. For up to as many threads as
+// there are cores, the measured efficiency is printed beside it.
 //
-// With --grid P nothing runs. Calls of 2^24 elements are planned for P threads, for every batch and
-// number of channels that are powers of two, and the efficiency is computed from the plans.
+// With --grid P no call runs. Calls of 2^24 elements are planned for P threads, for all batch sizes
+// and channel counts that are powers of two, and the efficiency is computed from the plans.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -35,10 +35,10 @@ namespace {
 using namespace bench;
 using namespace scanrec;
 
-/// A call over arrays that are there as long as it is.
+/// A call over arrays that live as long as the workload.
 struct workload {
   std::string name;
-  std::int64_t bytes;  // that it moves at least
+  std::int64_t bytes;  // least memory traffic
   std::function<problem()> poses;
   std::function<void(const tiled&)> run;
 };
@@ -54,7 +54,7 @@ std::int64_t count(const extents& shape) { return shape.batch * shape.time * sha
 enum class call { forward, vjp, gate_grad };
 enum class layout { channels_last, time_contiguous };
 
-/// linear_scan, its adjoint, or of that the gradient of a gate per channel alone.
+/// linear_scan, its adjoint, or only the gradient of a gate per channel.
 template <class T>
 workload linear(const std::string& name, const extents& shape, call what,
                 layout lies = layout::channels_last) {
@@ -85,7 +85,7 @@ workload linear(const std::string& name, const extents& shape, call what,
           }};
 }
 
-/// fo-pooling of a packed buffer, without states.
+/// fo-pooling of a packed buffer, without stored states.
 workload pooling(const std::string& name, const extents& shape) {
   extents wide = shape;
   wide.channel *= 3;
@@ -98,7 +98,7 @@ workload pooling(const std::string& name, const extents& shape) {
           [=](const tiled& backend) { gated_scan(backend, fo_pooling<>{}, gates, output); }};
 }
 
-using maker = std::function<workload()>;  // one at a time: they share buffers
+using maker = std::function<workload()>;  // only one workload at a time: they share buffers
 std::vector<maker> workloads() {
   const extents rows{.batch = 8, .time = 8192, .channel = 256};
   const extents states{.batch = 16, .time = 4096, .channel = 64};
@@ -128,7 +128,7 @@ std::vector<maker> workloads() {
   };
 }
 
-/// The median of some calls.
+/// The median time of several calls.
 double seconds(const workload& of, const tiled& backend) {
   std::vector<double> all;
   of.run(backend);
@@ -181,10 +181,11 @@ void print_grid(int threads) {
 int main(int argc, char** argv) {
   CLI::App app("Predicts how scans scale to more threads than this machine has cores.");
   double ceiling = std::numeric_limits<double>::infinity();
-  app.add_option("--bandwidth", ceiling, "GB/s that memory has for all threads; default: no limit");
+  app.add_option("--bandwidth", ceiling,
+                 "memory bandwidth of all threads in GB/s; default: no limit");
   int grid = 0;
   app.add_option("--grid", grid,
-                 "print the predicted efficiency of calls of 2^24 elements on so many threads");
+                 "print the predicted efficiency of calls of 2^24 elements on this many threads");
   CLI11_PARSE(app, argc, argv);
   if (grid > 0) return print_grid(grid), 0;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every backend side by side: forward, vjp and jvp over the workloads of linear_scan.cpp, and one
-// sequence of 2^4 to 2^22 steps; beside them the plain loop, std::inclusive_scan and oneTBB's
-// parallel_scan over pairs. Each measurement is interleaved with the copy baseline and memcpy.
+// Compares all backends: forward, vjp and jvp over the workloads of linear_scan.cpp, and forward on
+// one sequence of 2^4 to 2^22 steps, also by a plain loop, std::inclusive_scan and oneTBB's
+// parallel_scan over pairs. The copy baseline and memcpy run alternately with every measurement.
 //
-// Counters: ns/element, and fraction_of_baseline = median baseline time / median time. Without
-// --benchmark_out a table is all there is; --quick takes under a minute.
+// Counters: ns/element, and fraction_of_baseline = median baseline time / median time. The program
+// prints a table; --benchmark_out also writes a file. --quick takes under a minute.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -29,14 +29,14 @@ namespace {
 
 using namespace bench;
 
-/// Times a call on the arrays of `buffers` between runs of the copy baseline, and reports.
+/// Times a call on the arrays of `buffers`, alternating with the copy baseline, and reports.
 void measure_call(runner& by, const std::function<void()>& kernel, traffic moved,
                   std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
   const auto at = [](int i) { return static_cast<float*>(buffers.get(i, 0)); };
   read_arrays in{};
   written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
-  for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // none that a call reads
+  for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // arrays that no call reads
   measure(by, kernel, moved, in, out, elements, element_bytes, steps);
 }
 
@@ -54,7 +54,7 @@ void add_variants(table& rows, const workload& w, call what, int iterations) {
                     }});
 }
 
-// ---- what else there is, for one sequence of floats ---------------------------------------------
+// ---- other scans of one sequence of floats ------------------------------------------------------
 
 [[gnu::noinline]] void plain_loop(const float* gate, const float* input, float* state,
                                   std::int64_t n) {
@@ -65,8 +65,8 @@ void add_variants(table& rows, const workload& w, call what, int iterations) {
 #if SCANREC_BENCH_TBB
 using pair = affine<float>;
 
-/// Scans of pairs (gate, input), which a caller would have to make, to pairs whose second is the
-/// state: 2R + 2W.
+/// Scans of (gate, input) pairs to pairs whose second element is the state: 2R + 2W. A caller would
+/// have to make these pairs.
 void add_pairs(table& rows, const workload& w, const char* variant, int iterations,
                const std::function<void(const pair*, pair*, std::int64_t)>& scan) {
   rows.push_back({w.name + "/" + variant + "/forward", iterations, [=](runner& by) {
@@ -111,7 +111,7 @@ void add_others(table& rows, const workload& w, int iterations) {
 #endif
 }
 
-/// One line per run: what was measured, ns per element, fraction of the copy baseline.
+/// A reporter that prints a line per run: name, ns per element, fraction of the copy baseline.
 class printed_table : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override {
@@ -123,7 +123,7 @@ class printed_table : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
       if (run.run_type != Run::RT_Iteration) continue;
-      // "workload/variant/call", of which the workload may have a slash of its own.
+      // "workload/variant/call"; the workload may itself contain a slash.
       const std::string& name = run.run_name.function_name;
       const std::size_t last = name.rfind('/'), middle = name.rfind('/', last - 1);
       std::printf("%-25s %-19s %-8s %12.3f %9.3f\n", name.substr(0, middle).c_str(),

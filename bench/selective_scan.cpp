@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans and their adjoint at the size of a layer of Mamba, against their two limits: the
-// copy baseline, and a copy baseline in arithmetic, which evaluates the same exponentials and
-// products over the same rows but carries no state; and a composition that writes gates and states
-// of all steps.
+// Selective scans and their adjoint at the size of a Mamba layer, against two limits: the copy
+// baseline, and an arithmetic baseline. The latter evaluates the same exponentials and products
+// over the same rows, but its steps do not depend on each other's results. Also a composition that
+// writes the gates and states of all steps to memory.
 //
-// Counters: ns/element and ns/state, GB/s, fraction_of_baseline and fraction_of_arithmetic (their
-// times divided by that of the call), times_fused of the composition.
+// Counters: ns/element and ns/state, GB/s, fraction_of_baseline and fraction_of_arithmetic (the
+// time of the limit divided by that of the call), and times_fused of the composition.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -27,7 +27,7 @@ using namespace scanrec;
 enum class call { forward, forward_kept, vjp };
 constexpr const char* call_names[]{"forward", "forward_kept", "vjp"};
 
-/// The arrays of a layer; T: of its sequences, V: of its states.
+/// The arrays of a layer. T: element type of sequences, V: of states.
 template <class T, class V = float>
 struct layer {
   using mixed = std::conditional_t<detail::is_complex<V>, V, T>;
@@ -55,7 +55,7 @@ struct layer {
     for (std::vector<mixed>* const x : {&b, &c})
       fill(reinterpret_cast<T*>(x->data()),
            static_cast<std::int64_t>(rows * (sizeof(mixed) / sizeof(T))), false);
-    for (std::size_t i = 0; i < a.size(); ++i) {  // Mamba's initial values; those of S4D-Lin
+    for (std::size_t i = 0; i < a.size(); ++i) {  // the initial values of Mamba, or of S4D-Lin
       const auto n = static_cast<float>(i % static_cast<std::size_t>(states));
       if constexpr (detail::is_complex<V>)
         a[i] = {-0.5f, 3.14159274f * n};
@@ -96,8 +96,7 @@ struct layer {
   }
 };
 
-// ---- the copy baseline in arithmetic
-// -------------------------------------------------------------------
+// ---- the arithmetic baseline ------------------------------------------------------------------
 
 using lane = simd::lane_t<float, simd::lanes_v<float>>;
 constexpr int width = simd::lanes_v<float>;
@@ -112,7 +111,7 @@ lane whole(State x) {
     return x;
 }
 
-/// What every state of an element takes, a block at a time; no step waits for another.
+/// The arithmetic of all states of an element, by blocks, without dependences between steps.
 template <bool Back, class State, class Number>
 [[gnu::noinline]] void products_of(std::int64_t steps, const lane* delta, const lane* delta_u,
                                    const lane* grad, const Number* b, const Number* c,
@@ -143,7 +142,8 @@ template <bool Back, class State, class Number>
   }
 }
 
-/// Rows of channels, 32 steps at a time: reads u, delta, z (and a gradient), writes 1 (or 3).
+/// Rows of channels, 32 steps at a time. Reads u, delta, z (and a gradient), and writes 1 (or 3)
+/// arrays.
 template <bool Back, class T, class V>
 void arithmetic(layer<T, V>& l, int threads) {
   using state = simd::lane_t<V, width>;
@@ -196,7 +196,7 @@ void arithmetic(layer<T, V>& l, int threads) {
 
 // ---- the composition --------------------------------------------------------------------------
 
-/// Gates, inputs and states of all steps in memory, with a linear scan between.
+/// Writes gates, inputs and states of all steps to memory, with a linear scan in between.
 struct composition {
   layer<float>& l;
   std::int64_t n = l.n * l.states;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads and writes the tables of bench/results, and makes them from the JSON of benchmarks.
+"""Read and write the tables of bench/results, and make them from the JSON of benchmarks.
 
 python3 bench/table.py SOURCE.json TARGET.tsv [KEY=VALUE...]
 
 A table has lines `# key: value` about the run, then the names of its columns, then a line per row.
 Cells are separated by tabs; an empty cell is an absent value. A column `WAY ms` stands for rows with
-`way` and `milliseconds`, as the Python benchmarks have them.
+`way` and `milliseconds`, the format of the Python benchmarks.
 """
 
 import json
@@ -14,10 +14,10 @@ import pathlib
 import statistics
 import sys
 
-#: What Google Benchmark says of its own build, of the machine's name and of its present load.
+#: Fields of Google Benchmark about its own build, the host's name and its current load.
 DROPPED = {"host_name", "load_avg", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "caches",
            "library_build_type", "library_version", "json_schema_version", "aslr_enabled"}  # fmt: skip
-#: Fields of a run of Google Benchmark that are no counters.
+#: Numeric fields of a run of Google Benchmark that are not counters.
 NOT_COUNTED = {"family_index", "per_family_instance_index", "repetitions", "repetition_index",
                "threads", "iterations", "real_time", "cpu_time"}  # fmt: skip
 
@@ -27,7 +27,7 @@ def of_google_benchmark(runs):
     same = {}
     for run in runs:
         if run.get("run_type", "iteration") == "iteration" and not run.get("error_occurred"):
-            # Parts like "iterations:9" and "manual_time" are the library's.
+            # Google Benchmark adds parts like "iterations:9" and "manual_time".
             parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
             same.setdefault("/".join(parts), []).append(run)
     for name, runs in same.items():
@@ -45,7 +45,7 @@ def of_google_benchmark(runs):
 
 
 def of_distributed(report):
-    """The phases of calls over processes, then the folds, one row per number of lanes and way."""
+    """The phases of calls over processes, then the folds: one row per number of lanes and scheme."""
     for phase in report["phases"]:
         seconds = phase.pop("seconds")
         yield {**phase, **seconds}
@@ -84,7 +84,7 @@ def text(value):
 
 
 def read(path):
-    """Context and rows of a table, or of the JSON of a benchmark; absent values have no key."""
+    """Context and rows of a table, or of a benchmark's JSON. Absent values have no key."""
     content = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         return of_report(json.loads(content))
@@ -99,7 +99,7 @@ def read(path):
 
 
 def long(row):
-    """The rows that a line with columns `WAY ms` stands for."""
+    """The rows that a line with columns `WAY ms` represents."""
     shared = {key: value for key, value in row.items() if not key.endswith(" ms")}
     if shared == row:
         return [row]
@@ -108,7 +108,7 @@ def long(row):
 
 
 def wide(rows):
-    """The reverse of long: one row for all ways."""
+    """The inverse of long: one row for all ways."""
     found = {}
     for row in rows:
         shared = {key: row[key] for key in row if key not in ("way", "milliseconds")}
@@ -121,7 +121,7 @@ def wide(rows):
 
 
 def write(path, context, rows):
-    """Writes a table, whose columns are the keys of its rows; floats keep seven digits."""
+    """Write a table whose columns are the keys of its rows. Floats keep seven digits."""
     if all({"way", "milliseconds"} <= row.keys() for row in rows):
         rows = wide(rows)
     columns = list(dict.fromkeys(key for row in rows for key in row))

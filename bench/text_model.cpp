@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A training step of the language model of examples/qrnn_text.cpp, without the optimiser:
-// characters per second, and the share of the time that the gated scans and their adjoints take.
+// A training step of the language model of examples/qrnn_text.cpp, without the optimiser. Counters:
+// characters per second, and the fraction of the time in the gated scans and their adjoints.
 #include <cstdint>
 #include <random>
 #include <string>
@@ -18,7 +18,7 @@ using namespace scanrec;
 
 constexpr std::int64_t batch = 16, steps = 128, channels = 256, layers = 2, characters = 63;
 
-/// What the scans of one layer do in a step, on arrays of the same sizes and strides.
+/// The scans of one layer in a step, on arrays of the same sizes and strides.
 struct layer_scans {
   qrnn_parameters<float>::matrix pre, states, output, grad;
   extents shape{.batch = batch, .time = steps, .channel = channels};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The variants that scan_variants.cpp compares, each behind one function per element type, so that
-// their kernels are compiled in units of their own.
+// The backends that scan_variants.cpp compares. Each is behind one function per element type, so
+// that its kernels are compiled in translation units of their own.
 #pragma once
 
 #include <algorithm>
@@ -18,18 +18,19 @@ using namespace scanrec;
 enum class call { forward, vjp, jvp };
 inline constexpr const char* call_names[]{"forward", "vjp", "jvp"};
 
-/// What one gate serves: nothing else, all steps of a channel in all rows, or all channels.
+/// Elements that share one gate: none, all steps of a channel in all batch entries, or all channels
+/// of a step.
 enum class gates { own, one_per_channel, one_for_channels };
 
 struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  gates gate = gates::own;  // and its gradient
+  gates gate = gates::own;  // also for its gradient
 };
 
 inline traffic traffic_of(call what, gates gate) {
-  const bool shared = gate != gates::own;  // and hardly any traffic
+  const bool shared = gate != gates::own;  // whose traffic is negligible
   switch (what) {
     case call::forward:
       return shared ? traffic{1, 1} : traffic{2, 1};
@@ -41,7 +42,7 @@ inline traffic traffic_of(call what, gates gate) {
   return {};
 }
 
-/// The arrays of a workload: five buffers, of which calls take what they need.
+/// The arrays of a workload: five buffers, of which each call uses some.
 template <class T>
 struct arrays {
   explicit arrays(const workload& w)
@@ -78,13 +79,13 @@ struct arrays {
   }
 };
 
-/// A backend by name, and its calls.
+/// The name of a backend, and its calls.
 template <class T>
 struct variant {
   const char* name;
   std::function<void(call, arrays<T>&)> run;
 };
-/// All of them; variants.cpp, compiled for T.
+/// All backends, compiled for T in variants.cpp.
 template <class T>
 std::vector<variant<T>> variants();
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every C++ block of README.md and docs/*.md, cut from here by name; runs and checks itself.
+// The C++ blocks of README.md and docs/*.md. They are compiled, run and checked here.
 //
-// A block lies between a line with its name in brackets and one with a slash before the name, and
-// stands in the documents after a comment that names it. tests/docs_check.py compares the two.
+// A block is between a line with its name in brackets and one with a slash before the name.
+// Documents show it after a comment with its name. tests/docs_check.py compares the two.
 #undef NDEBUG
 #include <algorithm>
 #include <cassert>
@@ -32,7 +32,7 @@ void minimal() {
   scanrec::linear_scan(view(gate, shape), view(input, shape), view(state, shape));
   assert(state[0] == 1.0f && state[16] == 1.5f && state[32] == 1.75f);  // channel 0, steps 0, 1, 2
 
-  // The adjoint: from the gradient of the states to those of the gates and inputs.
+  // The adjoint: the gradients of gates and inputs from the gradient of the states.
   std::vector<float> state_grad(gate.size(), 1.0f), gate_grad(gate.size()), input_grad(gate.size());
   scanrec::linear_scan_vjp(
       view(gate, shape), view(state, shape), view(state_grad, shape),
@@ -79,7 +79,7 @@ void resets() {
 
 void resets_of_chunks() {
   // [resets_of_chunks]
-  // The same from the end, in chunks of two steps and of three.
+  // The same scan from the end, in chunks of two and three steps.
   floats gate(5, 2), input{1, 1, 1, 1, 1}, state(5), carry(1);
   const bool starts[]{true, false, false, true, false};
   const state_view<float> last(carry, extents{});
@@ -103,7 +103,7 @@ void segments() {
   using map = segmented<affine<float>>;
   const map linked{{INFINITY, 1}, 0}, start{{2, 5}, 1};
   assert(start.act(INFINITY) == 5);
-  assert(combine(linked, start).act(7) == 5);  // 2 * inf never happens
+  assert(combine(linked, start).act(7) == 5);  // 2 * inf is never computed
   // [/segmented]
 }
 
@@ -133,7 +133,7 @@ void adjoint() {
                    .initial_grad = x0_grad},
                   {.initial_state = x0});
   assert((input_grad == floats{121, 40, 10}));   // 1 + 3 * 40, 4 * 10, 10
-  assert((gate_grad == floats{605, 440, 340}));  // times 5, 11, 34: the states before
+  assert((gate_grad == floats{605, 440, 340}));  // input_grad * (5, 11, 34), the previous states
   assert(first_grad[0] == 242);                  // 2 * 121
   // [/vjp]
 }
@@ -143,7 +143,7 @@ void broadcast_gradient() {
   floats input(300, 1), state(300), state_grad(300, 1), lambda(3, 0.5f);
   linear_scan(view(lambda, shape, strides{0, 0, 1}), view(input, shape), view(state, shape));
   // [broadcast_gradient]
-  // One gate per channel, for all of batch and time: read with zero strides, summed with the same.
+  // One gate per channel, for all of batch and time. Its gradient has the same zero strides: a sum.
   const strides once{.batch = 0, .time = 0, .channel = 1};
   floats lambda_grad(3);
   linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),
@@ -239,7 +239,7 @@ void layouts() {
 void packed() {
   constexpr std::int64_t B = 2, T = 5, C = 3;
   // [packed]
-  // One matrix product made gates and inputs side by side: (batch, time, [gate | input] x channel).
+  // A matrix product wrote gates and inputs side by side: (batch, time, [gate | input] x channel).
   const extents shape{.batch = B, .time = T, .channel = C};
   const strides apart{.batch = T * 2 * C, .time = 2 * C, .channel = 1};
   floats projected(B * T * 2 * C, 0.5f), projected_grad(projected.size());
@@ -290,7 +290,7 @@ void backwards() {
               {.order = direction::reverse});
   assert((state == floats{49, 24, 11, 4}));
 
-  // The same by views that start at the last step. An order is shorter, and as fast.
+  // The same with views that start at the last step. direction::reverse is shorter, and as fast.
   const view last_first(&mirrored[3], shape, strides{.time = -1});
   linear_scan(view(gate, shape).reversed(), view(input, shape).reversed(), last_first);
   assert(mirrored == state);
@@ -308,9 +308,9 @@ void algebra() {
   const auto part = [](const view& x) { return x.steps(2, 6).channels(0, 2).reversed(); };
   linear_scan(part(gate), part(input), part(state));
   assert(state.at(1, 5, 0) == 1 && state.at(1, 4, 0) == 1.5f);  // batch, time, channel
-  assert(state.at(1, 1, 0) == 0 && state.at(1, 5, 2) == 0);     // the rest is as it was
+  assert(state.at(1, 1, 0) == 0 && state.at(1, 5, 2) == 0);     // other elements are unchanged
 
-  // All of a container as one sequence: of one channel, or of some that lie side by side.
+  // A whole container as one sequence, of one channel or of several contiguous channels.
   assert(sequence_view(inputs).shape.time == 48);
   assert(sequence_view(inputs, 4).shape == (extents{.time = 12, .channel = 4}));
   // [/view_algebra]
@@ -320,9 +320,9 @@ void edges() {
   // [states]
   const extents shape{.batch = 2, .time = 6, .channel = 3};
   floats gate(36, 0.5f), input(36, 1), state(36), carried(6, 4), learned(3, 4);
-  // One start per sequence: (batch, channel), contiguous unless strides say otherwise.
+  // An initial state per sequence: (batch, channel), contiguous unless strides are given.
   const state_view<float> each(carried, shape);
-  // One start for all sequences; as a gradient it would receive the sum over them.
+  // One initial state for all sequences. As a gradient it would receive their sum.
   const state_view<float> shared(learned, shape, strides{.batch = 0, .channel = 1});
   linear_scan(view(gate, shape), view(input, shape), view(state, shape),
               {.initial_state = shared, .final_state = each});
@@ -391,11 +391,11 @@ void halves_of_words() {
   // [storage]
   const extents shape{.time = 2};
   std::vector<bfloat16> gate(2, bfloat16(0.5f)), input{bfloat16(1.0f), bfloat16(0.001f)}, state(2);
-  floats last(1);  // states at the edges are in the compute type
+  floats last(1);  // initial and final states have the compute type
   linear_scan(sequence_view(gate.data(), shape), sequence_view(input.data(), shape),
               sequence_view(state.data(), shape), {.final_state = state_view(last.data(), shape)});
   assert(static_cast<float>(state[1]) == 0.5f);            // 8 bits of precision
-  assert(last[0] == 0.5f + static_cast<float>(input[1]));  // before rounding to storage
+  assert(last[0] == 0.5f + static_cast<float>(input[1]));  // not rounded to bfloat16
   // [/storage]
 }
 
@@ -432,9 +432,9 @@ void planning() {
   // [planned]
   auto step = plan_linear_scan(view(gate, shape), view(token, shape), view(out, shape),
                                {.initial_state = state, .final_state = state});
-  step();  // the linear_scan of these arguments
+  step();  // linear_scan with these arguments
   floats next(32, 2), other(32);
-  step({.input = next.data(), .state = other.data()});  // the same on other memory, laid out alike
+  step({.input = next.data(), .state = other.data()});  // other memory with the same layout
   assert(carry[0] == 2.5f && other[0] == 2.5f);
   // [/planned]
   assert(out[0] == 1);
@@ -448,7 +448,7 @@ void own_executor() {
   // [executor]
   tiled backend{.threads = 4};
   backend.executor = [&](int workers, work_ref work) {
-    // Any threads in any order: a pool's, or as here the caller's alone.
+    // Any threads in any order: those of a pool, or, as here, only the calling thread.
     for (int worker = 0; worker < workers; ++worker) work(worker), ++ran;
   };
   linear_scan(backend, a, u, x);
@@ -489,7 +489,7 @@ void operators() {
   }
   {
     // [own_operator]
-    struct runs {  // of a checkpoint interval: its first and last value, and runs of equal values
+    struct runs {  // first and last value of an interval, and lengths of runs of equal values
       int first, last, length, at_start, at_end, longest;
     };
     const auto join = [](const runs& x, const runs& y) {
@@ -532,7 +532,7 @@ void operators() {
                 sequence_view(x.data(), shape));
     assert(x[1][0] == 1.6);
 
-    // loss = x[99][0]: its gradient by the four coefficients, summed over all steps
+    // loss = x[99][0]: its gradient with respect to the four coefficients, summed over all steps
     x_grad[99] = {1.0, 0.0};
     linear_scan_vjp(sequence_view(&a, shape, once), sequence_view(x.data(), shape),
                     sequence_view(x_grad.data(), shape), {.gate_grad = {&a_grad, shape, once}});
@@ -560,7 +560,7 @@ void eigen_matrices() {
                        scanrec::as_sequence(state, 2), {.final_state = scanrec::as_state(last)});
   assert(last.row(1) == state.row(9) && state(5, 0) == 1.0f);
 
-  // Blocks and maps are views as well, if they have a name.
+  // Blocks and maps also work, if they are named variables.
   Eigen::Map<const rows> map(input.data(), 10, 4);
   auto half = map.middleCols(2, 2);
   auto gates = gate.middleCols(2, 2);
@@ -578,7 +578,7 @@ void state_space() {
   // [s5]
   using namespace scanrec;
   std::mt19937 random(1);
-  // Four channels, 32 real dimensions of state: 16 complex states that stand for conjugate pairs.
+  // Four channels, 32 real dimensions of state: 16 complex states, each for a conjugate pair.
   s5_system<float> system = make_s5<float>({.channels = 4, .states = 32, .blocks = 2}, random);
   const extents shape{.batch = 2, .time = 100, .channel = 4};
   const extents wide{.batch = 2, .time = 100, .channel = system.state_channels()};
@@ -586,7 +586,7 @@ void state_space() {
   std::vector<std::complex<float>> states(2 * 100 * 16), scratch(states.size());
   s5(system, view(u, shape), sequence_view(states.data(), wide), view(y, shape));
 
-  s5_system<float> gradients = system.zeros();  // added to
+  s5_system<float> gradients = system.zeros();  // s5_vjp adds to them
   s5_vjp(system, view(u, shape), sequence_view(states.data(), wide), view(y_grad, shape),
          sequence_view(scratch.data(), wide), gradients, view(u_grad, shape));
   for (Eigen::Index p = 0; p < 16; ++p) system.lambda[p] -= 1e-3f * gradients.lambda[p];
@@ -609,10 +609,10 @@ void mamba() {
   mamba_memory<float> memory;
   layer.forward(x, 2, stream, memory, y);
 
-  auto gradients = layer.zeros();                       // added to
-  layer.backward(x, 2, memory, y, gradients, &x_grad);  // of half the sum of squares
-  layer.weights.input -= 1e-3f * gradients.input;
-  layer.step(rows::Random(2, 24), stream, memory, y);  // the stream goes on
+  auto gradients = layer.zeros();                       // backward adds to them
+  layer.backward(x, 2, memory, y, gradients, &x_grad);  // the loss is half the sum of squares of y
+  layer.own.input -= 1e-3f * gradients.input;
+  layer.step(rows::Random(2, 24), stream, memory, y);  // continues the stream
   // [/mamba_layer]
   assert(y.rows() == 2 && x_grad.cols() == 24);
 }
@@ -640,7 +640,7 @@ void selective() {
   selective_scan(arrays, view(out, shape));
 
   floats u_grad(14400), a_grad(96), b_grad(2400);
-  selective_scan_vjp(arrays, view(out, shape),  // of half the sum of squares
+  selective_scan_vjp(arrays, view(out, shape),  // the loss is half the sum of squares of out
                      {.u = view(u_grad, shape),
                       .a = state_view(a_grad, own),
                       .b = sequence_view(b_grad, bc, states_last(bc))});
@@ -654,8 +654,8 @@ void convolution() {
   // [causal_conv1d]
   using namespace scanrec;
   const extents shape{.batch = 2, .time = 300, .channel = 24};
-  const extents past{.batch = 2, .time = 3, .channel = 24};  // what four taps see of earlier steps
-  const extents taps{.channel = 24, .group = 4};             // the oldest step's first
+  const extents past{.batch = 2, .time = 3, .channel = 24};  // four taps need three earlier steps
+  const extents taps{.channel = 24, .group = 4};             // the oldest step's tap is first
   floats x(14400, 1.0f), out(14400), weight(96, 0.25f), bias(24), state(144);
   const causal_conv1d_arrays<float> arrays{
       .x = view(x, shape),
@@ -663,10 +663,10 @@ void convolution() {
       .bias = state_view(bias, {.channel = 24}),
       .activation = conv1d_activation::silu};
   causal_conv1d(arrays, view(out, shape),
-                {.final_state = view(state, past)});  // where the next call goes on
+                {.final_state = view(state, past)});  // the next call's initial_state
 
   floats x_grad(14400), weight_grad(96);
-  causal_conv1d_vjp(arrays, view(out, shape),  // of half the sum of squares
+  causal_conv1d_vjp(arrays, view(out, shape),  // the loss is half the sum of squares of out
                     {.x = view(x_grad, shape),
                      .weight = state_view(weight_grad, taps, {.channel = 4, .group = 1})});
   // [/causal_conv1d]
@@ -719,7 +719,7 @@ void gated_cells() {
   // [qrnn]
   using namespace scanrec;
   const std::int64_t B = 2, T = 50, C = 4;
-  // What one matrix product wrote: z, f and o of a step side by side.
+  // A matrix product wrote z, f and o of a step side by side.
   floats pre(B * T * 3 * C), output(B * T * C), states(output.size());
   for (std::size_t i = 0; i < pre.size(); ++i) pre[i] = std::sin(static_cast<float>(i));
   const extents shape{.batch = B, .time = T, .channel = C};
@@ -727,12 +727,12 @@ void gated_cells() {
   const auto gates = packed<fo_pooling<>>(view(pre, wide));  // three views, no copies
   gated_scan(fo_pooling<>{}, gates, view(output, shape), memory::store{view(states, shape)});
 
-  // The gradients of all gates land side by side too: what the product's own backward pass wants.
+  // The gradients of all gates are also side by side, as the product's backward pass needs them.
   floats output_grad(output.size(), 1.0f), pre_grad(pre.size());
   gated_scan_vjp(fo_pooling<>{}, gates, memory::store{view(states, shape)},
                  view(output_grad, shape), {.arrays = packed<fo_pooling<>>(view(pre_grad, wide))});
 
-  // The same from one state per 128 steps (here: none, the sequence is short).
+  // The same with one checkpoint per 128 steps (none here, since the sequence is short).
   const extents few = memory::checkpoint_extents(shape);
   floats checkpoints(few.batch * few.time * few.channel), again(pre.size());
   gated_scan(fo_pooling<>{}, gates, view(output, shape),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ blocks of the documents that are for GPUs: compiled for them, and run on the emulator by
-// tests/cuda_on_host/snippets_test.cpp.
+// The C++ blocks of the documents for GPUs. They are compiled for GPUs;
+// tests/cuda_on_host/snippets_test.cpp runs them on the emulator.
 
 // [gpu]
 #include <scanrec/cuda/scan.cuh>

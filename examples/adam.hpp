@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adam (Kingma and Ba, 2015).
+// The optimiser Adam (Kingma and Ba, 2015).
 #pragma once
 
 #include <cmath>
@@ -13,15 +13,15 @@ class basic_adam {
   basic_adam(std::size_t parameters, double rate)
       : rate(rate), mean_(parameters), square_(parameters) {}
 
-  double rate;  // of the steps to come
+  double rate;  // learning rate of the next steps
 
   /// Moves the parameters against their gradient.
   void step(std::span<R> parameters, std::span<const R> gradient) {
     begin_step();
     move(0, parameters, gradient);
   }
-  /// The same for parameters in pieces: begin_step(), then move() for every piece, of which the
-  /// first is number `first` of all parameters.
+  /// A step for parameters in pieces: begin_step(), then move() for every piece. `first` is the
+  /// index of the piece's first element among all parameters.
   void begin_step() {
     ++steps_;
     unbias_ = std::sqrt(1 - std::pow(0.999, steps_)) / (1 - std::pow(0.9, steps_));

@@ -4,10 +4,10 @@
 //   smooth[t, k] = lambda[k] * smooth[t-1, k] + (1 - lambda[k]) * ppm[t]
 //   ppm[t+ahead] ~ ppm[t] + sum_k Re(conj(weight[k]) * (smooth[t, k] - ppm[t]))
 //
-// A real lambda smooths, a complex one tunes in to a season of 2 pi / arg(lambda) weeks. Adam moves
-// the lambdas along linear_scan_vjp's gradient; the weights are the least squares ones throughout,
-// where their own gradient is zero. Nothing is fitted to held-out weeks, and the numbers of
-// smoothers and steps were chosen within the training weeks.
+// A real lambda smooths; a complex one is tuned to a season of 2 pi / arg(lambda) weeks. Adam
+// updates the lambdas along linear_scan_vjp's gradient. The weights are the least squares solution
+// in every step, so the loss has no gradient in them. Nothing is fitted to held-out weeks, and the
+// numbers of smoothers and steps were chosen on the training weeks.
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -25,14 +25,14 @@ using indices = std::vector<std::size_t>;
 constexpr std::size_t ahead = 13, year = 52;  // weeks
 constexpr double turn = 2 * std::numbers::pi;
 
-/// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; infinite period: a real one.
+/// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; real if the period is infinite.
 struct bank {
   const series& ppm;
   series memory, period;
-  Eigen::VectorXd weights{};  // Re and Im of every smoother's
+  Eigen::VectorXd weights{};  // Re and Im of every smoother's weight
   std::vector<complex> lambda{}, first{}, input{}, smooth{};
   scanrec::extents shape{.time = std::int64_t(ppm.size()), .channel = std::int64_t(memory.size())};
-  static constexpr scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // same for every t
+  static constexpr scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // same for all t
 
   /// Runs the smoothers and fits the weights to the forecasts made in the given weeks.
   void run(const indices& weeks) {
@@ -56,7 +56,7 @@ struct bank {
     return x;
   }
   double forecast(std::size_t t) const { return ppm[t] + weights.dot(features(t)); }
-  /// Least squares; a ridge gives Im of a real smoother, always 0, the weight 0.
+  /// Least squares. A ridge makes the weight of a real smoother's Im, which is always 0, zero.
   void fit_weights(const indices& weeks) {
     const Eigen::Index n = 2 * memory.size();
     Eigen::MatrixXd a = 1e-6 * double(weeks.size()) * Eigen::MatrixXd::Identity(n, n);
@@ -127,7 +127,7 @@ int main(int argc, char** argv) try {
       best = rmse(train, by(fixed)), best_memory = fixed.memory[0];
   fixed.memory[0] = best_memory, fixed.run(train);
   report("one real smoother with the best decay", by(fixed));
-  bank b{ppm, {4, 30, 30, 30}, {INFINITY, INFINITY, 70, 20}};  // far from a year and its half
+  bank b{ppm, {4, 30, 30, 30}, {INFINITY, INFINITY, 70, 20}};  // far from a year and half a year
   adam optimiser(2 * b.memory.size(), 0.03);
   b.run(train);
   for (int step = 0; step < 400; ++step, b.run(train)) b.learn(train, optimiser);

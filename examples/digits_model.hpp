@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A classifier of sequences: numbers in one by one, S5 layers, the mean over time, a softmax.
+// A classifier of sequences of numbers: S5 layers, the mean over time, and a softmax.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ template <class R>
 struct digits_parameters {
   using matrix = typename scanrec::s5_parameters<R>::matrix;
   using row = typename scanrec::s5_parameters<R>::row;
-  row encoder, encoder_bias;  // of a number
+  row encoder, encoder_bias;  // map a number to channels
   std::vector<scanrec::s5_parameters<R>> layers;
   matrix output;  // channels x classes
   row output_bias;
@@ -138,9 +138,9 @@ class digits_model {
   }
 
  private:
-  parameters own_;  // without those of the layers
+  parameters own_;  // without the parameters of the layers
   std::vector<scanrec::s5_layer<R>> layers_;
-  // Of the last forward().
+  // State of the last forward().
   Eigen::Matrix<R, Eigen::Dynamic, 1> numbers_;
   std::vector<scanrec::s5_memory<R>> kept_;
   matrix outputs_, next_, means_, logits_, grad_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A recurrence and a backend of one's own: forecast errors of exponential smoothing.
+// A custom recurrence on a custom backend: forecast errors of exponential smoothing.
 //
 //   error[t] = input[t] - level[t-1],   level[t] = decay[t] * level[t-1] + (1 - decay[t]) *
 //   input[t]
 //
-// forecast_errors.hpp has the recurrence and its adjoint, halves.hpp the backend. Each backend is
-// compared with a plain loop, and the gradients with central differences. Exit status 1 if one
-// differs.
+// forecast_errors.hpp has the recurrence and its adjoint, halves.hpp the backend. The results of
+// each backend are compared with a plain loop, and the gradients with central differences. The exit
+// status is 1 if any differ.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -55,7 +55,7 @@ double farthest(const doubles& x, const doubles& y) {
   return most;
 }
 
-/// Compares forward and adjoint on a backend; returns whether they are right.
+/// Compares forward and adjoint on a backend. Returns whether they are correct.
 template <class Backend>
 bool check(const char* name, const Backend& backend, model m, const doubles& weight) {
   doubles error(m.input.size()), decay_grad(error), input_grad(error), level_grad(m.level);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Smooths three noisy signals, and learns the amount of smoothing by gradient descent.
+// Smooth three noisy signals, and learn the amount of smoothing by gradient descent.
 //
 //   smooth[t] = decay * smooth[t-1] + (1 - decay) * noisy[t]
 //
-// The decay of each channel minimises the error of a forecast: smooth[t] is the forecast of
+// The decay of each channel minimises the error of a forecast, in which smooth[t] predicts
 // noisy[t+1]. The signals are random walks with noise, whose best decay is known (Kalman, 1960).
-// Explained in docs/tutorial_cpp.md.
+// docs/tutorial_cpp.md explains the program.
 // [first_include]
 #include <cmath>
 #include <cstdio>

@@ -46,7 +46,7 @@ struct forward : affine_steps<double> {
 };
 // [/own_recurrence]
 
-// With c[t] the gradient of level[t-1], which runs against time:
+// c[t] is the gradient of level[t-1]. Its recurrence runs backwards in time:
 //
 //   c[t] = decay[t] * c[t+1] - error_grad[t]               initial_grad  = c[0]
 //   input_grad[t] = error_grad[t] + (1 - decay[t]) * c[t+1]

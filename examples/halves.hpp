@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A backend that takes time in two halves.
+// A backend that splits time into two halves.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace mine {
 using namespace scanrec::extend;
 
 // [own_backend]
-/// The first half is reduced to one map, so the second need not wait for it.
+/// Reduces the first half to one map, so that the second half need not wait for the first.
 struct halves {};
 
 inline std::int64_t workspace_bytes(const halves&, const scanrec::problem& p) {

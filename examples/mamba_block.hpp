@@ -23,7 +23,7 @@ struct mamba_block_parameters {
   }
 };
 
-/// What forward() leaves for backward().
+/// Results of forward() that backward() needs.
 template <class R>
 struct mamba_block_memory {
   typename scanrec::mamba_parameters<R>::matrix normal;  // x / rms(x)
@@ -31,7 +31,7 @@ struct mamba_block_memory {
   scanrec::mamba_memory<R> mamba;
 };
 
-/// With the calls of a QRNN layer, so that a text model may be made of either.
+/// Has the interface of a QRNN layer, so that a text model can be made of either.
 template <class R>
 class mamba_block {
  public:
@@ -44,7 +44,7 @@ class mamba_block {
       : weights{Eigen::Matrix<R, 1, Eigen::Dynamic>::Zero(sizes.channels),
                 scanrec::mamba_layer<R>(sizes)} {}
 
-  /// The weights, those of the layer in it; for_each as that of their gradients.
+  /// The weights. for_each visits them in the order in which parameters::for_each visits gradients.
   struct {
     Eigen::Matrix<R, 1, Eigen::Dynamic> scale;
     scanrec::mamba_layer<R> layer;
@@ -73,13 +73,13 @@ class mamba_block {
     weights.layer.forward(scaled(memory), batch, carried, memory.mamba, y);
     y += x;
   }
-  /// Adds the gradients of the weights to `gradients`, and writes that of x. Uses `memory` up.
+  /// Adds the weights' gradients to `gradients`, writes the gradient of x, and overwrites `memory`.
   void backward(const matrix& x, std::int64_t batch, memory_type& memory, const matrix& y_grad,
                 parameters& gradients, matrix* x_grad) const {
     matrix grad;
     weights.layer.backward(scaled(memory), batch, memory.mamba, y_grad, gradients.mamba, &grad);
     gradients.scale += grad.cwiseProduct(memory.normal).colwise().sum();
-    // Through the normalisation: what is left of the gradient beside the normal row itself.
+    // Through the normalisation: the component of the gradient orthogonal to the normalised row.
     grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         grad.cwiseProduct(memory.normal).rowwise().sum() / static_cast<R>(x.cols());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A text model in a file: a header that is checked, then its parameters.
+// A text model in a file: a header with a check, then the parameters.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 #include "text_model.hpp"
 
-/// What stands before the parameters, as it lies in memory (little-endian machines share it).
+/// The header of the file, in its memory layout (the same on all little-endian machines).
 struct model_header {
-  /// Of QRNN layers `1`, of Mamba blocks `m`.
+  /// The magic text: its version is `1` for QRNN layers, `m` for Mamba blocks.
   static constexpr std::array<char, 16> expected(bool mamba) {
     return {'s',  'c', 'a', 'n', 'r', 'e', 'c', ' ', 't', 'e', 'x', 't', ' ', mamba ? 'm' : '1',
             '\n', '\0'};
@@ -34,7 +34,7 @@ void save_model(const std::filesystem::path& path, const std::string& alphabet,
                  .layers = s.layers,
                  .window = s.window};
   model.for_each([&](std::span<float> x) { h.numbers += static_cast<std::int64_t>(x.size()); });
-  // Under another name until it is whole.
+  // Written under another name, and renamed when complete.
   const std::filesystem::path part = path.string() + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&h), sizeof h);
@@ -48,8 +48,8 @@ void save_model(const std::filesystem::path& path, const std::string& alphabet,
   std::filesystem::rename(part, path);
 }
 
-/// The alphabet and the model of a file; throws std::runtime_error with the reason if it is another
-/// kind of file, or not whole.
+/// Reads the alphabet and the model of a file. Throws std::runtime_error with the reason if the
+/// file is of another kind or incomplete.
 template <class Layer = scanrec::qrnn_layer<float>>
 std::pair<std::string, text_model<float, Layer>> load_model(const std::filesystem::path& path,
                                                             scanrec::keep what) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what co2_smoothers wrote: the record, its smoothing and the held-out forecast."""
+"""Draw the results of co2_smoothers: the record, its smoothing and the held-out forecast."""
 
 import argparse
 import csv
@@ -16,7 +16,7 @@ INK, GREY, BLUE, RED = "#222222", "#8a8f98", "#1f6fb4", "#d1495b"
 
 
 def read_forecast(path):
-    """Columns of forecast.csv; what is missing becomes nan."""
+    """Read the columns of forecast.csv. Missing values become nan."""
     columns = {"date": [], "ppm": [], "smoothed": [], "forecast": [], "split": []}
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
@@ -29,7 +29,7 @@ def read_forecast(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out_dir", type=pathlib.Path, help="where co2_smoothers wrote")
+    parser.add_argument("out_dir", type=pathlib.Path, help="output folder of co2_smoothers")
     out_dir = parser.parse_args().out_dir
 
     data = read_forecast(out_dir / "forecast.csv")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws which digits examples/s5_digits.cpp took for which, from the table that it wrote."""
+"""Draw the confusion matrix that examples/s5_digits.cpp wrote."""
 
 import argparse
 import csv

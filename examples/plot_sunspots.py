@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what sunspot_biquads wrote: held-out forecasts, and their errors by years ahead."""
+"""Draw the results of sunspot_biquads: held-out forecasts, and their errors by years ahead."""
 
 import argparse
 import csv
@@ -23,7 +23,7 @@ HELD_OUT_FROM, SHOWN = 1925, 5  # years ahead
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out_dir", type=pathlib.Path, help="where sunspot_biquads wrote")
+    parser.add_argument("out_dir", type=pathlib.Path, help="output folder of sunspot_biquads")
     out_dir = parser.parse_args().out_dir
     with open(out_dir / "forecast.csv", newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws the learning curves that examples/qrnn_text.cpp wrote, beside what compressors make of the
-held-out text."""
+"""Draw the learning curves that examples/qrnn_text.cpp wrote, and the compressed sizes of the held-out
+text."""
 
 import argparse
 import csv

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A character language model of QRNN layers, or of Mamba blocks, trained on any text.
 //
-// Sequences of the text run side by side in chunks; states carry over from chunk to chunk,
-// gradients do not (truncated backpropagation). The last part of the text is held out: bits per
-// character of the model, of gzip and of xz on it are printed side by side. The compressors start
-// from nothing; the model has learned the rest of the text, as it is what a language model is for.
+// Chunks of several parts of the text are processed side by side. States carry over from chunk to
+// chunk, gradients do not (truncated backpropagation). The last part of the text is held out. The
+// bits per character of the model, of gzip and of xz on it are printed. The compressors start
+// without prior knowledge; the model has been trained on the rest of the text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -33,7 +33,7 @@ struct settings {
   fs::path text, out = ".", load;
   double minutes = 4, rate = 4e-3;
   std::string layer = "qrnn";
-  std::int64_t channels = 0, layers = 2, window = 0;  // 0: what suits the layers
+  std::int64_t channels = 0, layers = 2, window = 0;  // 0: a default that depends on the layer
   std::int64_t batch = 16, steps = 128, held_out = 200000, sample = 600;
   unsigned seed = 1;
   scanrec::keep keep = scanrec::keep::states;
@@ -43,11 +43,11 @@ using qrnn = scanrec::qrnn_layer<float>;
 using mamba = mamba_block<float>;
 template <class Layer>
 constexpr const char* name_of = is_mamba<Layer> ? "Mamba" : "QRNN";
-/// Files of Mamba blocks have names of their own.
+/// Files of Mamba blocks have a suffix.
 template <class Layer>
 constexpr const char* suffix_of = is_mamba<Layer> ? "_mamba" : "";
 
-/// Sizes of models that take about as long for a character, but for those that were asked for.
+/// Sizes with about the same time per character for both kinds of layer, unless the user set them.
 template <class Layer>
 text_sizes sizes_of(const settings& s, const std::string& alphabet) {
   constexpr bool blocks = is_mamba<Layer>;
@@ -65,21 +65,21 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The characters of a text as numbers, by their place in an alphabet.
+/// The characters of a text as indices into an alphabet.
 std::vector<int> numbers_of(const std::string& text, const std::string& alphabet) {
   std::vector<int> numbers;
   numbers.reserve(text.size());
   for (const char c : text) {
     const std::size_t at = alphabet.find(c);
     if (at == std::string::npos)
-      throw std::runtime_error("the text has a character that the model has not: number " +
+      throw std::runtime_error("the text has a character that the model lacks: number " +
                                std::to_string(static_cast<unsigned char>(c)));
     numbers.push_back(static_cast<int>(at));
   }
   return numbers;
 }
 
-/// Bits per character of a text that a stream reads from its beginning.
+/// Bits per character of a text that a fresh stream reads.
 template <class Layer>
 double bits_of(text_model<float, Layer>& model, const std::vector<int>& text) {
   auto stream = model.fresh_streams();
@@ -103,7 +103,7 @@ double bits_of(const std::string& compressor, const fs::path& path) {
   return 8 * bytes / static_cast<double>(fs::file_size(path));
 }
 
-/// Characters drawn one by one from what the model expects next.
+/// Samples characters one by one from the model's distribution of the next character.
 template <class Layer>
 std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
                    std::int64_t length, unsigned seed) {
@@ -122,11 +122,11 @@ std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
   return text;
 }
 
-/// A model, what it knows of the text, and how far it has come in a time of its own.
+/// A model, its training text, and its training progress.
 template <class Layer>
 class learner {
  public:
-  /// All but the last `held` characters are to learn from.
+  /// Trains on all but the last `held` characters.
   learner(const settings& s, const std::string& text, std::string letters, std::size_t held)
       : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep), s_(s) {
     if (s.load.empty()) {
@@ -160,7 +160,7 @@ class learner {
 
   [[nodiscard]] bool done() const { return elapsed >= 60 * s_.minutes; }
 
-  /// A chunk more.
+  /// Trains on one more chunk.
   void learn() {
     const auto start = clock_type::now();
     const auto B = static_cast<std::size_t>(s_.batch), T = static_cast<std::size_t>(s_.steps);
@@ -191,7 +191,8 @@ class learner {
   }
 
  private:
-  // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
+  // The learning rate grows linearly at first, then falls along a cosine. Gradients with a norm
+  // above 1 are clipped.
   void move() {
     const double done = elapsed / (60 * s_.minutes);
     optimiser_->rate =
@@ -224,8 +225,8 @@ class learner {
   typename text_model<float, Layer>::streams streams_;
 };
 
-/// Trains each for the time given, chunk by chunk in turn, so that what else the machine does
-/// slows both alike. (Debian has no progress bar for C++.)
+/// Trains each learner for the given time. They take turns by chunks, so that other load on the
+/// machine slows both alike. (Debian has no progress bar for C++.)
 template <class... Learners>
 void train(const settings& s, std::optional<Learners>&... all) {
   const auto for_all = [&](auto f) { ((all ? f(*all) : void()), ...); };
@@ -303,29 +304,30 @@ int main(int argc, char** argv) {
   app.add_option("out", s.out, "folder for the model, the learning curve, the held-out text");
   app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
-  app.add_option("--layer", s.layer, "qrnn; mamba; both, in turn, each for the time given")
+  app.add_option("--load", s.load, "a model.bin to continue from")->check(CLI::ExistingFile);
+  app.add_option("--layer", s.layer, "qrnn, mamba, or both (in turns, each for the given time)")
       ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
-  app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 128")
+  app.add_option("--channels", s.channels,
+                 "channels per layer; default: 256 for QRNN, 128 for Mamba")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", s.layers)->check(CLI::PositiveNumber);
   app.add_option("--window", s.window,
-                 "steps of its input that a layer sees; default 2, of Mamba 4")
+                 "number of input steps that a layer sees; default: 2 for QRNN, 4 for Mamba")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
-  app.add_option("--steps", s.steps, "per chunk")->check(CLI::PositiveNumber);
-  app.add_option("--rate", s.rate, "of Adam")->check(CLI::PositiveNumber);
+  app.add_option("--steps", s.steps, "steps per chunk")->check(CLI::PositiveNumber);
+  app.add_option("--rate", s.rate, "learning rate of Adam")->check(CLI::PositiveNumber);
   app.add_option("--held-out", s.held_out, "characters at the end of the text, at most a tenth")
       ->check(CLI::PositiveNumber);
-  app.add_option("--sample", s.sample, "characters to draw")->check(CLI::NonNegativeNumber);
+  app.add_option("--sample", s.sample, "characters to sample")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", s.seed);
   app.add_flag_callback(
       "--recompute", [&] { s.keep = scanrec::keep::checkpoints; },
-      "keep one state per 128 steps for the backward pass, as Mamba does always");
+      "keep one state per 128 steps for the backward pass, as Mamba always does");
   CLI11_PARSE(app, argc, argv);
   try {
     if (s.layer == "both" && !s.load.empty())
-      throw std::runtime_error("--load takes a model of one kind of layers, not of both");
+      throw std::runtime_error("--load takes a model with one kind of layer, not both");
     run(s);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "qrnn_text: %s\n", e.what());

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Handwritten digits read pixel by pixel: an image is a sequence of 64 numbers, classified by S5
-// layers.
+// Classify handwritten digits pixel by pixel: S5 layers read an image as a sequence of 64 numbers.
 //
-// The last fifth of data/digits.csv is held out. Its rows are in the order in which 13 people wrote
-// them, so that fifth is mostly of hands that the model has not seen.
+// The last fifth of data/digits.csv is held out. Its rows are ordered by writer, 13 people in all,
+// so the held-out fifth is mostly of writers that the model has not seen.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -78,7 +77,7 @@ int main(int argc, char** argv) try {
     double loss = 0;
     for (std::size_t step = 0; step < steps; ++step) {
       for (std::size_t i = 0; i < batch; ++i) {
-        // Every image moved by at most a pixel, so that no two epochs see the same.
+        // Shift every image by at most a pixel, so that the images of two epochs differ.
         const std::size_t n = order[step * batch + i];
         const int right = shift(random), down = shift(random);
         for (int y = 0; y < 8; ++y)

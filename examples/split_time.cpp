@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence of 2^26 steps over processes: exponential smoothing of noise, time split by MPI.
+// Exponential smoothing of one sequence of 2^26 steps, whose time MPI splits over processes.
 //
 //     mpirun -n 4 build/release/examples/split_time
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include <scanrec/mpi.hpp>
 
-// A number in [-1, 1) that depends on the step alone, so that every process can make any of them.
+// A number in [-1, 1) that depends only on the step, so that every process can compute any of them.
 static float noise(std::int64_t step) {
   const auto bits = static_cast<std::uint64_t>(step) * 0x9e3779b97f4a7c15u;
   return static_cast<float>((bits ^ (bits >> 29)) >> 40) * 0x1p-23f - 1;
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     seconds = std::fmin(seconds, MPI_Wtime() - start);
   }
-  // What one process finds, for whom the loop is long: the last 2^16 steps say all there is.
+  // The result of one process. Its last 2^16 steps suffice, since earlier ones have decayed away.
   double alone = 0, off = 0, worst = 0;
   for (std::int64_t t = end > 65536 ? end - 65536 : 0; t < end; ++t)
     alone = static_cast<double>(gate) * alone + static_cast<double>((1 - gate) * noise(t));

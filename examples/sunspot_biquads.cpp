@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Biquads forecast the sunspot record, one for every number of years ahead, learned through time.
+// Forecast the sunspot record with a learned biquad for every number of years ahead.
 //
 //   state[t] = A state[t-1] + gain * number[t]        two numbers: a second-order section
 //   number[t+ahead] ~ weight . state[t]               all as deviations from the mean
 //
-// They start as an autoregression of order 2, fitted one year ahead as Yule did (1927) and applied
-// `ahead` times; there state[t] = (number[t], number[t-1]). Adam moves A, gain and weight along
-// linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Both see the years that
-// Yule had; later ones are held out. The biquads are channels; A serves all years, and receives the
-// sum of their gradients.
+// They start as an autoregression of order 2, fitted one year ahead as by Yule (1927) and applied
+// `ahead` times; then state[t] = (number[t], number[t-1]). Adam updates A, gain and weight along
+// linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Training uses the years
+// before held_out_from; later ones are held out. The biquads are channels. One A applies to all
+// years, so its gradient is a sum over the years.
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -28,13 +28,13 @@ struct bank {
   const yearly_record& r;  // normalised
   scanrec::extents shape{.time = r.end - r.first, .channel = most_ahead};
   scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // one for all years
-  struct {                                                     // nothing but doubles
+  struct {                                                     // contiguous doubles
     mat a[most_ahead];
     vec gain[most_ahead], weight[most_ahead];
   } now{}, grad{};
   std::vector<vec> input = std::vector<vec>(r.values.size() * most_ahead), state = input;
 
-  /// The state that the year is forecast from, k + 1 years before.
+  /// The index of the state that forecasts the year, k + 1 years before it.
   std::size_t index(int year, int k) const {
     return std::size_t((year - k - 1 - r.first) * most_ahead + k);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A character language model: an embedding, layers of QRNN or Mamba blocks, a softmax over the next
-// character.
+// A character language model: an embedding, QRNN layers or Mamba blocks, and a softmax over the
+// next character.
 #pragma once
 
 #include <cmath>
@@ -17,11 +17,11 @@
 #include "mamba_block.hpp"
 
 struct text_sizes {
-  std::int64_t characters = 0;  // different ones
+  std::int64_t characters = 0;  // number of distinct characters
   std::int64_t embedding = 48, channels = 256, layers = 2, window = 2;
 };
 
-// What a model is made of: layer number i, how it begins, its name, and that of its files.
+// Functions that make layer number i and initialise a layer, and a trait for Mamba blocks.
 template <class R>
 scanrec::qrnn_layer<R> make_layer(std::type_identity<scanrec::qrnn_layer<R>>, const text_sizes& s,
                                   std::int64_t i, scanrec::keep what) {
@@ -29,8 +29,8 @@ scanrec::qrnn_layer<R> make_layer(std::type_identity<scanrec::qrnn_layer<R>>, co
       {.inputs = i == 0 ? s.embedding : s.channels, .channels = s.channels, .window = s.window},
       what);
 }
-/// The embedding must be as wide as the channels, to which blocks add; checkpoints are all that
-/// they keep of the states.
+/// The embedding must be as wide as the channels, since blocks add to their input. Blocks always
+/// keep checkpoints, not states.
 template <class R>
 mamba_block<R> make_layer(std::type_identity<mamba_block<R>>, const text_sizes& s, std::int64_t,
                           scanrec::keep) {
@@ -43,7 +43,7 @@ template <class R, class Generator>
 void begin_layer(scanrec::qrnn_layer<R>& layer, Generator& generator) {
   layer.randomise(generator);
   const std::int64_t C = layer.sizes().channels;
-  layer.weights.bias.segment(C, C).setConstant(R(1));  // remember at first
+  layer.own.bias.segment(C, C).setConstant(R(1));  // the layer begins with a long memory
 }
 template <class R, class Generator>
 void begin_layer(mamba_block<R>& block, Generator& generator) {
@@ -126,8 +126,8 @@ class text_model {
     return p;
   }
 
-  /// Log-probabilities of the character after each of `text`, which has time-major rows: character
-  /// of step t and sequence b at t * batch + b.
+  /// Log-probabilities of the character after each one of `text`. Rows are time-major: the
+  /// character of step t and sequence b is at t * batch + b.
   const matrix& forward(std::span<const int> text, std::int64_t batch, streams& carried) {
     inputs_.resize(static_cast<Eigen::Index>(text.size()), sizes_.embedding);
     for (std::size_t i = 0; i < text.size(); ++i)
@@ -137,13 +137,13 @@ class text_model {
                          outputs_[i]);
     logits_.noalias() = outputs_.back() * output_;
     logits_.rowwise() += output_bias_;
-    // Away from overflow, then normalised.
+    // Subtract the maximum to avoid overflow, then normalise.
     logits_.colwise() -= logits_.rowwise().maxCoeff().eval();
     logits_.colwise() -= logits_.array().exp().rowwise().sum().log().matrix().eval();
     return logits_;
   }
 
-  /// The mean loss in nats of `next`, the characters that came after those of the last forward().
+  /// The mean loss in nats of `next`, the characters after those of the last forward().
   R loss(std::span<const int> next) const {
     R sum = 0;
     for (std::size_t i = 0; i < next.size(); ++i)
@@ -176,7 +176,7 @@ class text_model {
   std::vector<layer> layers_;
   matrix embedding_, output_;
   Eigen::Matrix<R, 1, Eigen::Dynamic> output_bias_;
-  // Of the last forward().
+  // State of the last forward().
   std::vector<typename Layer::memory_type> kept_;
   std::vector<matrix> outputs_;
   matrix inputs_, logits_, output_grad_, input_grad_;

@@ -20,7 +20,7 @@ struct weekly_record {
   explicit weekly_record(const std::string& path) {
     std::ifstream file(path);
     std::string line;
-    std::getline(file, line);  // the names of the columns
+    std::getline(file, line);  // column names
     for (std::size_t t = 0, last = 0; std::getline(file, line); ++t) {
       const std::size_t comma = std::min(line.find(','), line.size());
       dates.push_back(line.substr(0, comma));

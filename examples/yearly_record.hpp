@@ -14,11 +14,11 @@ struct yearly_record {
   std::vector<double> values;
   double mean = 0, deviation = 1;
 
-  /// Reads a record that has the years [from, to) at least.
+  /// Reads a record, which must have at least the years [from, to).
   yearly_record(const std::string& path, int from, int to) {
     std::ifstream file(path);
     std::string line;
-    std::getline(file, line);  // the names of the columns
+    std::getline(file, line);  // column names
     for (int year = 0; std::getline(file, line); end = year + 1) {
       double value = 0;
       if (std::sscanf(line.c_str(), "%d,%lf", &year, &value) != 2)
@@ -33,7 +33,7 @@ struct yearly_record {
   }
   double at(int year) const { return values.at(static_cast<std::size_t>(year - first)); }
 
-  /// Makes values deviations from the mean of the years [from, to), in standard deviations.
+  /// Replaces values by deviations from the mean of the years [from, to), in standard deviations.
   void normalise(int from, int to) {
     mean = deviation = 0;
     for (int year = from; year < to; ++year) mean += at(year) / (to - from);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Toolchain: aarch64 by the cross compiler of Debian and Ubuntu, on the emulator of user programs. Packages
-# that are not of the C++ library are those that unpack_arm64 of lib.sh has put in build/aarch64_packages.
+# Toolchain for aarch64: the cross compiler of Debian and Ubuntu, and QEMU's user-mode emulation. Other
+# packages come from build/aarch64_packages, where unpack_arm64 of lib.sh puts them.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

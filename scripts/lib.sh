@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What the scripts share: packages, progress lines, configuring and building. To be sourced.
+# Shared functions of the scripts: packages, progress lines, configuring and building. To be sourced.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# The distribution's own python, compilers and tools, whatever else comes first in PATH.
+# The distribution's own python, regardless of PATH.
 python=/usr/bin/python3
 jobs=$(nproc 2>/dev/null || echo 2)
 
 # say TEXT: a progress line with the seconds since the script started.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
 
-# finds PATTERN: whether the input has a line with it. Reads all of it: with grep -q what writes the input
-# fails for a closed pipe, and with that the whole pipe.
+# finds PATTERN: whether a line of the input matches. Reads all input: grep -q would close the pipe early, and
+# the failed writer would fail the whole pipeline.
 finds() { grep -e "$1" >/dev/null; }
 
-# need PACKAGES...: Debian and Ubuntu packages, installed where they are missing and we may.
+# need PACKAGES...: install missing Debian and Ubuntu packages if permitted; otherwise print the command.
 need() {
   local package missing=()
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -45,11 +45,11 @@ need() {
     apt-get install --yes -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Without apt: name what is needed, and go on only if the commands among it are there. Libraries are
-# left to CMake, which names the one it does not find.
+# Without apt: print the required packages, and continue only if their commands exist. CMake reports missing
+# libraries.
 need_elsewhere() {
   local package command absent=()
-  echo "This system has no apt-get; needed are (by their Debian names): $*"
+  echo "This system has no apt-get. Required packages (Debian names): $*"
   for package in "$@"; do
     case $package in
       g++) command=c++ ;;
@@ -70,8 +70,8 @@ need_elsewhere() {
 # oldest PACKAGE: the oldest version that the Python package supports.
 oldest() { sed -n "s/.*\"$1>=\([0-9.]*\)\".*/\1/p" python/pyproject.toml; }
 
-# pythons: those from 3.10 on that are here, a line each, the oldest first: whatever provides them, the
-# distribution or what manages several.
+# pythons: the installed Pythons from 3.10 on, one per line, oldest first, from the distribution or from
+# pyenv.
 pythons() {
   local minor one
   for minor in 10 11 12 13 14; do
@@ -84,20 +84,20 @@ pythons() {
   done
 }
 
-# unpack_arm64 FOLDER PACKAGES...: what Debian or Ubuntu packages of aarch64 hold, side by side in a folder,
-# by lists of packages of its own: nothing is installed, and nobody need be root.
+# unpack_arm64 FOLDER PACKAGES...: unpack Debian or Ubuntu packages for aarch64 into one folder. It uses separate
+# package lists, installs nothing, and needs no root.
 unpack_arm64() {
   local folder=$1 apt=$PWD/build/apt_arm64 options
   shift
   if ! command -v apt-get >/dev/null; then
-    echo "Packages of aarch64 come by apt-get, which is not here; needed are: $*" >&2
+    echo "Packages for aarch64 need apt-get, which was not found. Required packages: $*" >&2
     exit 1
   fi
   mkdir -p "$apt"/{lists/partial,archives/partial,sources.list.d} "$folder"
   : >"$apt/status"
   options=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=
     -o Dir::State="$apt" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt")
-  # Ubuntu has them on another server.
+  # Ubuntu keeps them on another server.
   if grep -q '^ID=ubuntu' /etc/os-release; then
     sed -n 's/^VERSION_CODENAME=\(.*\)/deb http:\/\/ports.ubuntu.com\/ubuntu-ports \1 main universe/p' \
       /etc/os-release >"$apt/sources.list"
@@ -113,8 +113,8 @@ unpack_arm64() {
   done
 }
 
-# configure DIRECTORY CMAKE_ARGUMENTS...: into build/DIRECTORY, quietly unless it fails; what is in the
-# directory `source`, by default all.
+# configure DIRECTORY CMAKE_ARGUMENTS...: configure the sources in the directory `source` (default: the
+# repository) into build/DIRECTORY. Prints the log only if this fails.
 configure() {
   local build=build/$1
   shift
@@ -125,7 +125,7 @@ configure() {
   fi
 }
 
-# build DIRECTORY TARGETS...: progress lines come from ninja, and only problems stay on a terminal.
+# build DIRECTORY TARGETS...: build with ninja, whose progress lines leave only problems on a terminal.
 build() {
   local directory=build/$1
   shift

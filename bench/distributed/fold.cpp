@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The states between the parts of a sequence that is split over thousands of processes: what one
-// process does for them by each way of telling the others its maps, how long that takes, and what
-// becomes of the bits. All processes are in this one; nothing is sent.
+// Schemes that compute the states between the parts of a sequence split over thousands of
+// processes. For each scheme: the work of one process, its time, and the bits of the results. All
+// processes are simulated in this one; no messages are sent.
 //
-// one level    all maps are gathered; a state goes through them from left to right
-// two levels   gathered within groups, composed there to one map; gathered between groups; the
-// state
-//              goes through the groups before, then through the parts before in its own
-// doubling     in round r a process composes what it has with what the one 2^r before it has
+// one level    All maps are gathered. A state passes through them from left to right.
+// two levels   Maps are gathered within groups and composed to one map per group, and these are
+//              gathered between groups. A state passes through the earlier groups, then through
+//              the earlier parts of its own group.
+// doubling     In round r a process composes its map with that of the process 2^r before it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -32,14 +32,14 @@ using namespace bench;
 using namespace scanrec;
 
 using map = part_map<float>;
-using maps = std::vector<map>;  // of some lanes: of one part, or of several, one after the other
+using maps = std::vector<map>;  // a map per lane, of one part or of several consecutive ones
 using states = std::vector<part_state<float>>;
-/// long double has 11 bits more than the type that is folded in: its own errors do not count.
+/// long double has 11 more bits than the type of the fold, so its own errors are negligible.
 using exact = long double;
 
 constexpr std::int64_t part_steps = 8;
 
-/// A number in [0, 1) that depends on where it is alone.
+/// A number in [0, 1) that depends only on its position.
 double noise(std::int64_t step, std::int64_t lane, int role) {
   auto bits = static_cast<std::uint64_t>((step * 65537 + lane) * 2 + role) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 29)) * 0xbf58476d1ce4e5b9u;
@@ -52,7 +52,7 @@ float input_at(std::int64_t step, std::int64_t lane) {
   return static_cast<float>(2 * noise(step, lane, 1) - 1);
 }
 
-/// The maps of all parts as the library forms them; that of the first forgets what was before it.
+/// The maps of all parts as the library forms them. The first is constant: no state precedes it.
 maps summaries(std::int64_t parts, std::int64_t lanes) {
   const extents shape{.time = part_steps, .channel = lanes};
   std::vector<float> gate(static_cast<std::size_t>(part_steps * lanes)), input(gate.size());
@@ -79,21 +79,21 @@ void compose(std::span<map> earlier, std::span<const map> later) {
   for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] = combine(earlier[i], later[i]);
 }
 
-/// What one process does and receives, per lane.
+/// The operations of one process and the maps that it receives, per lane.
 struct work {
   double acts, combines, received;
 };
-/// Additions in which a term may be on the side of the later map, where a part counts as a step:
-/// the L of the bound.
+/// A scheme. `roundings` is the L of the error bound: the number of additions in which a term may
+/// belong to the later map, counting a part as one step.
 struct scheme {
   const char* name;
   int roundings;
   work does;
   double seconds;
-  states after;  // the states behind every part, of some lanes
+  states after;  // the states after every part, for some lanes
 };
 
-// ---- the states behind all parts ------------------------------------------------------------
+// ---- the states after all parts -------------------------------------------------------------
 
 states one_level(const maps& all, std::int64_t parts, std::int64_t lanes) {
   states now(static_cast<std::size_t>(lanes)), after;
@@ -138,8 +138,8 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
 
 // ---- errors and bits ------------------------------------------------------------------------
 
-/// The largest error as a part of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md, with
-/// P = 2. Steps are those of a sequence: its gates, its inputs, and what was computed.
+/// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md,
+/// with P = 2. Takes the gate and input of each step, and computed values to compare.
 class bound {
  public:
   bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}
@@ -157,7 +157,7 @@ class bound {
   exact eps_, factor_, x_ = 0, s_ = 0, large_ = 0, largest_ = 0;
 };
 
-/// Of given maps, in the type that they are folded in.
+/// Error of the fold alone: the maps are taken as exact, in the type that folds them.
 double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -171,7 +171,8 @@ double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std:
   }
   return largest;
 }
-/// Of the whole sequence, in its compute type: the parts' own loops and two conversions count, too.
+/// Error over the whole sequence, in its compute type. It includes the loops within parts and two
+/// conversions.
 double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -187,11 +188,11 @@ double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes)
   return largest;
 }
 
-/// What became of the bits and how large errors are, beside those of one level.
+/// Differences from the bits of one level, and errors.
 struct outcome {
-  double differ, floats_differ;  // the share of states, as folded and in the compute type
-  std::int64_t begins;           // the first part behind which one differs
-  double fold_error, error;      // parts of the bound
+  double differ, floats_differ;  // fractions of the states, as folded and in the compute type
+  std::int64_t begins;           // the first part after which a state differs
+  double fold_error, error;      // fractions of the bound
 };
 outcome compare(const maps& all, const scheme& by, const states& left, std::int64_t parts,
                 std::int64_t lanes) {
@@ -218,11 +219,11 @@ double fastest(int runs, F f) {
   for (int run = 0; run < runs; ++run) best = std::min(best, seconds_of(f));
   return best;
 }
-part_state<float> kept;  // so that nothing is left out
+part_state<float> kept;  // so that the compiler does not remove the computation
 void keep(const states& of) { kept = of.back(); }
 
-/// What the last process does, which has most parts before it. Nobody's maps are of interest here:
-/// those in `some` stand for all.
+/// Times the work of the last process, which has the most parts before it. The values of the maps
+/// do not matter here: those in `some` are used for all parts.
 void time_schemes(std::vector<scheme>& schemes, const maps& some, std::int64_t parts,
                   std::int64_t lanes, std::int64_t group, int runs) {
   const auto n = static_cast<std::size_t>(lanes);
@@ -241,7 +242,7 @@ void time_schemes(std::vector<scheme>& schemes, const maps& some, std::int64_t p
     for (std::int64_t part = 1; part < group; ++part) compose(together, of_part(some, part, lanes));
     states now(n);
     go_through(now, 0, parts / group - 1);
-    fold_part<part_state<float>>(together, now);  // so that they are used
+    fold_part<part_state<float>>(together, now);  // so that the composed maps are used
     go_through(now, 0, group - 1);
     keep(now);
   });
@@ -315,12 +316,12 @@ int main(int argc, char** argv) {
   std::int64_t parts = 4096, group = 64;
   std::vector<std::int64_t> lanes{1, 64, 4096, 65536};
   int runs = 7;
-  app.add_option("--parts", parts, "Of the sequence, one per process")
+  app.add_option("--parts", parts, "Number of parts of the sequence, one per process")
       ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--group", group, "Parts to a group; divides the parts")
+  app.add_option("--group", group, "Parts per group; divides the number of parts")
       ->check(CLI::PositiveNumber);
-  app.add_option("--lanes", lanes, "Sequences side by side")->check(CLI::PositiveNumber);
-  app.add_option("--runs", runs, "Of which the fastest counts")->check(CLI::PositiveNumber);
+  app.add_option("--lanes", lanes, "Numbers of independent sequences")->check(CLI::PositiveNumber);
+  app.add_option("--runs", runs, "Number of runs; the fastest counts")->check(CLI::PositiveNumber);
   app.add_option("--json", json, "File that receives the figures");
   CLI11_PARSE(app, argc, argv);
   if (parts % group != 0) {
@@ -328,7 +329,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::printf(
-      "%lld parts, groups of %lld; what one process does, and the states behind all parts\n",
+      "%lld parts, groups of %lld; the work of one process, and the states after all parts\n",
       static_cast<long long>(parts), static_cast<long long>(group));
   std::printf("%6s %-10s %10s %10s %11s %10s %6s %8s %9s %6s %6s %6s\n", "lanes", "", "acts",
               "combines", "bytes", "us", "ns/map", "differ", "as floats", "from", "error",

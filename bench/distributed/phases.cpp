@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The phases of a call whose time is split over processes, on each of them with barriers in
-// between, beside the call as a whole and one process that does everything.
+// The phases of a call whose time is split over processes, with barriers between the phases. Also
+// the call as a whole, and one process that does everything.
 //
 //     mpirun -n 4 build/release/bench/distributed/bench_distributed --json four.json
 //
-// check      the arguments, and 72 bytes all-reduced
-// first      the first part is processed at once                 } at the same time,
-// summary    the maps of parts that are neither first nor last } in different processes
+// check      validation of the arguments, and an all-reduce of 72 bytes
+// first      the scan of the first part                          } at the same time,
+// summary    the maps of parts that are neither first nor last   } in different processes
 // exchange   the all-gather of the maps
-// fold       the states between parts, by every process for all of them
-// process       all parts but the first
+// fold       the states between parts; every process computes all of them
+// run        the scans of all parts but the first
 //
-// Beside them: the call as a whole; everything by the first process, with one thread and with all
-// cores, while the others sleep; and what maps of everything would take it. Figures are those of
-// the slowest process, the fastest of several runs. Every process has one thread; where there are
-// fewer cores than processes they share them, and what is gained by more processes is not to be
-// seen.
+// Also: the call as a whole; the whole scan by the first process, with one thread and with all
+// cores, while the others sleep; and the maps of the whole sequence by the first process. Figures
+// are those of the slowest process, and the fastest of several runs. Every process has one thread.
+// With fewer cores than processes, the processes share cores, and figures show no gain from more
+// processes.
 #include <mpi.h>
 
 #include <algorithm>
@@ -52,10 +52,10 @@ using map = part_map<float>;
 struct workload {
   std::string name;
   std::int64_t lanes, steps;
-  bool constant;  // the gate, in time and over lanes
+  bool constant;  // one gate for all steps and lanes
 };
 
-/// The processes, in the order in which a call comes to them.
+/// The processes in scan order.
 struct processes {
   int rank = 0, size = 1;
   bool backwards = false;
@@ -65,7 +65,7 @@ struct processes {
   [[nodiscard]] int position() const { return rank_of(rank); }
 };
 
-/// The seconds that f() takes here; all begin together.
+/// The seconds that f() takes in this process; all processes begin together.
 template <class F>
 double seconds_here(F f) {
   MPI_Barrier(MPI_COMM_WORLD);
@@ -73,7 +73,7 @@ double seconds_here(F f) {
   f();
   return MPI_Wtime() - start;
 }
-/// Waits for the others without keeping a core busy.
+/// Waits for the other processes without keeping a core busy.
 void wait_asleep() {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
@@ -90,7 +90,7 @@ void keep_fastest(std::array<double, N>& fastest, const std::array<double, N>& h
   for (std::size_t i = 0; i < N; ++i) fastest[i] = std::min(fastest[i], slowest[i]);
 }
 
-/// Elements `begin` and following of an array that is the same in however many parts it lies.
+/// Elements from `begin` on of an array whose values do not depend on the number of parts.
 float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
   constexpr std::int64_t period = 8191;
   std::vector<float> once(period);
@@ -105,20 +105,20 @@ float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
   return p;
 }
 
-/// What a call does with a part of time; the first process has the whole sequence, whose beginning
-/// is its part.
+/// The steps of a call on one part of time. The first process has the whole sequence, and its part
+/// is the beginning of that.
 struct pieces {
   std::function<void()> check;
   std::function<std::vector<map>()> summary;
-  std::function<void(std::vector<float>&)> run;  // leaves the states after it in their place
+  std::function<void(std::vector<float>&)> run;  // replaces the entering states by the leaving ones
   std::function<void()> whole;                   // the call of scanrec::mpi
-  std::function<void(int)> alone;                // everything, with so many threads
-  std::function<void()> alone_summary;           // the maps of everything
+  std::function<void(int)> alone;                // the whole scan, with this number of threads
+  std::function<void()> alone_summary;           // the maps of the whole sequence
   std::function<std::vector<float>()> last;  // the results at the step where the last part begins
   std::function<std::vector<float>()> last_alone;
 };
 
-/// The arrays of a part, or of everything.
+/// The arrays of a part, or of the whole sequence.
 struct arrays {
   sequence_view<float> gate{}, input{}, state{}, gate_grad{}, input_grad{};
 };
@@ -147,7 +147,7 @@ pieces forward(const arrays& part, const arrays& all, std::int64_t last_begin) {
       .last = [=] { return row(part.state, 0); },
       .last_alone = [=] { return row(all.state, last_begin); }};
 }
-// The gradient of the states is the array of inputs.
+// The array of inputs serves as the gradient of the states.
 pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& entering) {
   const tiled one{.threads = 1};
   const auto before = [entering, shape = part.gate.shape] {
@@ -188,7 +188,7 @@ pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& ente
       .last_alone = [=] { return row(all.input_grad, part.input_grad.shape.time - 1); }};
 }
 
-/// One run of all phases, as the call has them where all states are finite.
+/// One run of all phases, as in a call whose states are all finite.
 times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   times t{};
   t[check] = seconds_here([&] {
@@ -235,9 +235,9 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   return t;
 }
 
-/// How far two results at a step may be apart, by lane: twice (1 + eps)^L S - s of
-/// docs/numerics.md, from a step on that is forgotten. Of an adjoint, gradients come from the
-/// right.
+/// The largest allowed difference of two results at a step, per lane: twice (1 + eps)^L S - s of
+/// docs/numerics.md. The sums begin `remembered` steps away, since earlier steps have a negligible
+/// effect. For an adjoint they run backwards in time.
 std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workload& load,
                                bool is_vjp) {
   const double eps = 0x1p-24;
@@ -259,8 +259,9 @@ std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workl
   }
   return allowed;
 }
-/// How far what the last process found is from what one finds alone, as a part of what is allowed;
-/// at its first step, where states of the parts before it matter most.
+/// The difference between results of the last process and of one process alone, as a fraction of
+/// the allowed difference. It is taken where the last part begins, where the states of earlier
+/// parts matter most.
 double difference(const processes& all, const pieces& of, const std::vector<float>& found,
                   const std::vector<double>& allowed) {
   std::vector<float> last = found;
@@ -323,7 +324,7 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
   constexpr double never = std::numeric_limits<double>::infinity();
   times fastest;
   fastest.fill(never);
-  // The call as a whole; alone with one thread, with as many as cores; the maps alone.
+  // The whole call; one process with one thread, and with all cores; the maps by one process.
   std::array<double, 4> calls{never, never, never, never};
   double off = 0;
   for (int run = 0; run < runs; ++run) {
@@ -371,7 +372,7 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
       .set("difference_by_bound", off);
 }
 
-/// One message from the first process to the second, from half of there and back; the fastest.
+/// Seconds of one message from the first process to the second: half of the fastest round trip.
 double seconds_of_message(const processes& all, int bytes, int runs) {
   std::vector<char> message(static_cast<std::size_t>(bytes));
   double fastest = std::numeric_limits<double>::infinity();
@@ -411,7 +412,7 @@ int main(int argc, char** argv) {
   bool quick = false;
   int runs = 11;
   app.add_option("--json", json, "File that receives the figures");
-  app.add_option("--runs", runs, "Of which the fastest counts")->check(CLI::PositiveNumber);
+  app.add_option("--runs", runs, "Number of runs; the fastest counts")->check(CLI::PositiveNumber);
   app.add_flag("--quick", quick, "2^18 elements instead of 2^26, two runs");
   int status = 0;
   try {

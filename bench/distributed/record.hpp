@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A record of figures, written as JSON: what made them, and a list of rows.
+// A record of figures, written as JSON: a context and a list of rows.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 namespace bench {
 
-/// An object of JSON, of names and values in the order in which they came.
+/// A JSON object whose fields keep the order of insertion.
 class record {
  public:
   record& set(const char* name, double value) {
@@ -51,7 +51,7 @@ class record {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-/// What every record says of itself.
+/// The context that all records have in common.
 inline record made_here() {
   const std::time_t now = std::time(nullptr);
   char date[32];
@@ -59,7 +59,7 @@ inline record made_here() {
   return record().set("date", date).set("commit", SCANREC_COMMIT).set("compiler", __VERSION__);
 }
 
-/// Writes {"context": ..., "rows": [...]}, a row a line.
+/// Writes {"context": ..., "rows": [...]} with one row per line.
 inline void write_records(const std::string& path, const record& context,
                           const std::vector<record>& rows) {
   std::FILE* const file = std::fopen(path.c_str(), "w");

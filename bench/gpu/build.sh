@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Shared by run.sh and pack.sh: the programs, their requirements, and the Python package.
-# To be sourced after lib.sh.
+# Source it after lib.sh.
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034 # the scripts that source this file use them
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan bench_gpu_selective_scan)
-# The tests that run kernels on the GPU; all others use the emulator or the CPU.
+# The tests that run kernels on the GPU. All others use the emulator or the CPU.
 # shellcheck disable=SC2034
 tests=(look_back_stress_gpu linear_scan_test gated_scan_typed_gpu device_test_gpu)
 
@@ -17,7 +17,7 @@ need_nvcc() {
   fi
 }
 
-# need_where_absent HEADER PACKAGES... Install packages if the header is not found (it may have been
+# need_where_absent HEADER PACKAGES...: install packages if the header is not found (it may have been
 # unpacked by hand).
 need_where_absent() {
   local header=$1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The copy baseline on the GPU: the same arrays read and written as by a call, 16 bytes at a time,
-// and no recurrence. The best of several shapes of the launch, with plain and with streaming
-// accesses, is the roof that calls are measured against.
+// without a recurrence. Calls are measured against the fastest of several launch shapes, with plain
+// and with streaming accesses.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 
 namespace bench {
 
-/// How many arrays of the same size a call reads and writes.
+/// Numbers of arrays of equal size that a call reads and writes.
 struct traffic {
   int reads = 1, writes = 1;
 };
-/// Arrays to stream through: as many of each as there may be.
+/// Arrays to stream through, with room for the largest supported numbers.
 using read_arrays = std::array<const void*, 5>;
 using written_arrays = std::array<void*, 3>;
 
@@ -33,11 +33,11 @@ enum class access { plain, streaming };
 template <int Reads, int Writes>
 struct baseline_arrays {
   const uint4* in[Reads];
-  uint4* out[Writes > 0 ? Writes : 1];  // without writes: a place that is never written
+  uint4* out[Writes > 0 ? Writes : 1];  // if Writes is 0: an address that is never written
 };
 
-/// Blocks take chunks of Ahead vectors to a thread, and load all of them before they store any.
-/// Threads beyond the end do what the last one does, so that nothing branches.
+/// A block takes chunks of Ahead vectors per thread, and loads a whole chunk before it stores any
+/// of it. Indices beyond the end are clamped to the last vector, so that nothing branches.
 template <int Reads, int Writes, int Ahead, access Access>
 __global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_t vectors) {
   const std::int64_t chunk = static_cast<std::int64_t>(Ahead) * blockDim.x;
@@ -74,11 +74,11 @@ __global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_
 
 }  // namespace kernels
 
-/// A way to launch the copy baseline.
+/// A launch shape of the copy baseline.
 struct baseline_shape {
   kernels::access access = kernels::access::plain;
   int ahead = 1, threads = 256;
-  unsigned most_blocks = 0;  // of a grid that strides; 0: a block for every chunk
+  unsigned most_blocks = 0;  // of a grid-stride loop; 0: one block per chunk
 
   [[nodiscard]] std::string text() const {
     return std::string(access == kernels::access::plain ? "plain" : "streaming") + " " +
@@ -87,7 +87,7 @@ struct baseline_shape {
   }
 };
 
-/// the copy baseline of calls with such traffic over arrays of `bytes` bytes.
+/// The copy baseline of a call with this traffic over arrays of `bytes` bytes.
 class copy_baseline {
  public:
   copy_baseline(traffic moved, const read_arrays& in, const written_arrays& out, std::int64_t bytes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the benchmarks need of a GPU: its memory, a stream, events, graphs, an empty L2 cache,
+// GPU utilities of the benchmarks: device memory, a stream, events, graphs, an empty L2 cache,
 // random numbers, and the largest difference between two arrays.
 #pragma once
 
@@ -59,7 +59,7 @@ class event {
 
 namespace kernels {
 
-/// Reads everything; `sink` is written in a case that never comes, which no compiler knows.
+/// Reads all data. `sink` is never written in practice, but the compiler cannot know that.
 template <class Vector>
 __global__ void read_all(const Vector* data, std::int64_t n, unsigned* sink) {
   unsigned all = 0;
@@ -77,7 +77,7 @@ SCANREC_HD T element_of(float x) {
     return static_cast<T>(x);
 }
 
-/// Numbers between low and high that the index and the seed decide.
+/// Fills with numbers between low and high, determined by the index and the seed.
 template <class T>
 __global__ void fill(T* data, std::int64_t n, float low, float high, std::uint64_t seed) {
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < n;
@@ -101,8 +101,8 @@ __device__ float difference(T got, T want) {
     return fabsf(x - y) / (1 + fabsf(y));
   }
 }
-/// largest = max |got - want| / (1 + |want|), as the bits of a float; what is not finite counts as
-/// infinity.
+/// largest = max |got - want| / (1 + |want|), as the bits of a float. Values that are not finite
+/// count as infinity.
 template <class T>
 __global__ void compare(const T* got, const T* want, std::int64_t n, unsigned* largest) {
   float most = 0;
@@ -116,7 +116,7 @@ __global__ void compare(const T* got, const T* want, std::int64_t n, unsigned* l
 
 }  // namespace kernels
 
-/// The GPU at hand, the stream that everything is queued in, and memory that rows share.
+/// The current GPU, the stream of all work, and memory that rows share.
 class machine {
  public:
   cudaDeviceProp properties{};
@@ -145,8 +145,8 @@ class machine {
   }
   void wait() const { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
-  /// Fills the L2 cache with what nobody reads. What is written goes first, so that no call pays
-  /// for writing it back.
+  /// Fills the L2 cache with unrelated data. Writes come first, so that no measured call pays for
+  /// writing them back.
   void flush_cache() const {
     check(cudaMemsetAsync(flushed_[0].data(), 1, static_cast<std::size_t>(flushed_[0].bytes()),
                           stream),
@@ -156,7 +156,7 @@ class machine {
         static_cast<unsigned*>(word_.data()));
     check(cudaGetLastError(), "read_all");
   }
-  /// Seconds of what `queue` queues, with an empty cache.
+  /// Seconds of the work that `queue` queues, starting with an empty cache.
   double seconds_of(const std::function<void()>& queue) const {
     flush_cache();
     begin_.record(stream);
@@ -165,7 +165,7 @@ class machine {
     end_.wait();
     return end_.seconds_since(begin_);
   }
-  /// Seconds of `times` calls of it one after the other, with whatever they leave in the cache.
+  /// Seconds of `times` consecutive calls of `queue`, with the cache as they leave it.
   double seconds_of(const std::function<void()>& queue, int times) const {
     begin_.record(stream);
     for (int i = 0; i < times; ++i) queue();
@@ -230,7 +230,7 @@ class captured_calls {
   captured_calls(const captured_calls&) = delete;
   captured_calls& operator=(const captured_calls&) = delete;
 
-  /// Kernels, and whatever else has been queued.
+  /// The number of kernels and other queued operations.
   [[nodiscard]] std::size_t nodes() const {
     std::size_t n = 0;
     check(cudaGraphGetNodes(graph_, nullptr, &n), "cudaGraphGetNodes");

@@ -7,7 +7,7 @@ import time
 
 
 class Absent(Exception):
-    """The reason why a peer has no figure."""
+    """A peer cannot be measured; the message is the reason."""
 
 
 def import_or_absent(*names):
@@ -15,7 +15,7 @@ def import_or_absent(*names):
     for name in names:
         try:
             return importlib.import_module(name)
-        except Exception as error:  # a package that builds itself may raise anything
+        except Exception as error:  # importing a package that builds itself may raise anything
             why = f"{name} does not import: {short(error)}"
     raise Absent(why)
 

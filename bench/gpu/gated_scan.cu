@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN fo-pooling from a packed buffer of bfloat16 on a GPU: every backend, and the plain loop over
-// the same buffer. Calls are named as in bench/gated_scan.cpp.
+// QRNN fo-pooling from a packed buffer of bfloat16 on a GPU: every backend, and a plain loop over
+// the same buffer. Calls have the names of bench/gated_scan.cpp.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@
 namespace bench {
 namespace kernels {
 
-/// The loop with exponentials of the hardware's precision.
+/// The plain loop, with the hardware's approximate exponential.
 __global__ void plain_fo_pooling(const bfloat16* pre, bfloat16* output, bfloat16* states,
                                  extents shape) {
   const std::int64_t sequence = thread_number(), C = shape.channel;
@@ -44,7 +44,7 @@ using cell = fo_pooling<>;
 enum class layer_call { inference, forward_store, vjp_store };
 constexpr const char* layer_call_names[]{"inference", "forward_store", "vjp_store"};
 
-/// The arrays of a layer: those of its pre-activations and their gradients are packed.
+/// The arrays of a layer. The pre-activations are packed, and so are their gradients.
 struct layer {
   extents shape;
   std::int64_t n = shape.batch * shape.time * shape.channel;
@@ -107,7 +107,7 @@ void run_plain(layer_call what, const layer& l) {
   check(cudaGetLastError(), "plain_fo_pooling");
 }
 
-/// A subject without its call, which the rows differ in.
+/// A subject without its call, which the caller sets.
 subject make_subject(const extents& shape, layer_call what) {
   const layer l(shape);
   const cuda::lanes lanes{.stream = machine::here().stream};

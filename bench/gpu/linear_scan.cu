@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan and its vjp on a GPU: every backend and peer on every workload. --quick: shorter
-// ones.
+// linear_scan and its vjp on a GPU: every backend and peer on every workload. --quick shortens the
+// sequences.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace bench {
 namespace {
 
-/// Runs the call on copies of the arrays on the host.
+/// Runs the call on host copies of the arrays.
 void run_on_host(call what, const arrays<float>& a) {
   const auto n = static_cast<std::size_t>(a.elements());
   const std::size_t bytes = n * sizeof(float);
@@ -38,8 +38,8 @@ void run_on_host(call what, const arrays<float>& a) {
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-/// Computes the reference: with `lanes`, which has the bits of the loop. `lanes` would take minutes
-/// on few long sequences; the loop on the host computes those.
+/// Computes the reference with `lanes`, which has the same bits as the sequential loop. For few
+/// long sequences, `lanes` would take minutes, so the loop runs on the host.
 template <class T>
 void make_results(call what, const arrays<T>& a) {
   if constexpr (std::is_same_v<T, float>)
@@ -99,7 +99,7 @@ void add_workload(const workload& w, const std::vector<variant<T>>& peers = {}) 
     add_roof(w.name + "/copy_baseline/" + call_names[static_cast<int>(what)], roof, false);
   }
   all.insert(all.end(), peers.begin(), peers.end());
-  // Call by call: a reference lasts until the inputs or the call are others.
+  // Ordered by call, since a reference is kept only until the inputs or the call change.
   for (const call what : {call::forward, call::vjp})
     for (const variant<T>& v : all)
       add_row(w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)],

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A row of the results. The call is compared with a reference, timed between runs of its streaming
-// baseline and of device copies, each from an empty cache, and compared once more.
+// Measures a row of the results. The call is compared with a reference. Then it is timed between
+// runs of its copy baseline and device copies, each starting with an empty cache, and compared
+// again.
 //
-// Counters: GB/s of ideal traffic (every array once), the copy baseline's, and of a copy of one
-// array; fraction_of_copy, by GB/s; fraction_of_baseline = median baseline time / median time;
-// spread, the distance of the quartiles of the time as a fraction of the median; nodes, the kernels
-// and memsets of a call; largest_difference from the reference, |x - y| / (1 + |y|). Short calls
-// have microseconds per call as well: of many calls queued one after the other (queued_us), or
-// replayed as a graph (graph_us).
+// Counters: GB/s of ideal traffic (every array once) of the call, of the copy baseline and of a
+// copy of one array; fraction_of_copy, the ratio of GB/s; fraction_of_baseline = median baseline
+// time / median time; spread, the interquartile range of the time as a fraction of the median;
+// nodes, the kernels and memsets of a call; largest_difference from the reference,
+// |x - y| / (1 + |y|). Short calls also have microseconds per call: queued_us of many calls queued
+// one after the other, and graph_us of calls replayed as a graph.
 #pragma once
 
 #include <algorithm>
@@ -28,15 +29,15 @@
 
 namespace bench {
 
-/// The commit that was built. It is in commit.cpp, so that a commit recompiles no kernel.
+/// The commit of the build. It is defined in commit.cpp, so that a new commit recompiles no kernel.
 extern const char* const commit;
 
-/// The reason why a row is not measured, although nothing is wrong.
+/// The reason why a row is left out although nothing failed.
 struct left_out : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Numbers of the buffers of `machine`.
+/// Indices of the buffers of `machine`.
 enum role { first_array = 0, first_reference = 10, copy_of_array = 20 };
 
 /// An array that a call writes, and how it is compared.
@@ -48,7 +49,7 @@ struct result {
 };
 template <class T>
 result result_of(T* data, std::int64_t n) {
-  // Rounding of a few operations in a row; two roundings to 16 bits.
+  // The tolerance covers a few consecutive roundings; for 16-bit types, two roundings to 16 bits.
   return {data, n * static_cast<std::int64_t>(sizeof(T)),
           [n](const void* got, const void* want) {
             return machine::here().largest_difference(static_cast<const T*>(got),
@@ -60,12 +61,12 @@ result result_of(T* data, std::int64_t n) {
 /// The call of a row, its arrays and its traffic.
 struct subject {
   using queue = std::function<void(const scanrec::cuda::workspace&)>;
-  std::string inputs;                         // rows of the same inputs have the same results
-  std::int64_t workspace_bytes = 0;           // of device memory that the call works in
-  queue call;                                 // queues it
-  queue before{}, after{};                    // what is not timed: makes inputs, and results
+  std::string inputs;                         // rows with equal inputs have equal results
+  std::int64_t workspace_bytes = 0;           // of device memory for the call
+  queue call;                                 // queues the call
+  queue before{}, after{};                    // not timed: prepare inputs, finish results
   queue short_call{};                         // the call on the first 256th of its steps
-  std::function<void()> fill{}, reference{};  // make the inputs, and the results by other means
+  std::function<void()> fill{}, reference{};  // fill the inputs; compute the results independently
   std::vector<result> results{};              // empty: nothing is compared
   traffic moved{};
   read_arrays in{};
@@ -73,14 +74,14 @@ struct subject {
   std::int64_t elements = 0, element_bytes = 0, steps = 0;
 };
 
-/// How often and how long.
+/// Numbers of samples and time limits.
 struct patience {
-  int samples = 20, few_samples = 3;  // few: of calls that take longer than `long_call`
+  int samples = 20, few_samples = 3;  // few_samples if a call takes longer than `long_call`
   double long_call = 0.05;            // seconds
-  double longest_call = 1;            // calls that take longer are left out
-  double warm = 0.02;                 // of the host's time, caches emptied between calls
-  double long_row = 3;                // of samples; after that a row has enough of them
-  bool timed = true;                  // or results are compared, and that is all
+  double longest_call = 1;            // seconds; longer calls are left out
+  double warm = 0.02;                 // seconds of warm-up on the host's clock, with empty caches
+  double long_row = 3;                // seconds of sampling, after which few_samples are enough
+  bool timed = true;                  // false: results are only compared
   static patience& of_this_run() {
     static patience one;
     return one;
@@ -118,7 +119,7 @@ inline void poison(const subject& s) {
     check(cudaMemsetAsync(r.data, 0xff, static_cast<std::size_t>(r.bytes), machine::here().stream),
           "cudaMemsetAsync");
 }
-/// Computes the reference into separate buffers, unless they hold that of the same inputs.
+/// Computes the reference into separate buffers, unless they hold the reference of these inputs.
 inline void make_reference(const subject& s) {
   static std::string made_for;
   if (made_for == s.inputs) return;
@@ -211,7 +212,7 @@ inline void measure(benchmark::State& state, const subject& s) {
                           cudaMemcpyDeviceToDevice, gpu.stream),
           "cudaMemcpyAsync");
   };
-  // Warm: the clocks of the GPU by the copy baseline, the call by itself.
+  // Warm up: the copy baseline raises the GPU's clocks, and the call warms itself up.
   for (const stopwatch spent; spent.seconds() < p.warm;) gpu.seconds_of(run_baseline);
   for (int i = 0; i < 3 && once < p.long_call; ++i) once = gpu.seconds_of(call);
   const int samples = once < p.long_call ? p.samples : std::min(p.samples, p.few_samples);
@@ -246,7 +247,7 @@ inline void measure(benchmark::State& state, const subject& s) {
     gpu.seconds_of(replay, replays);
     c["graph_us"] = 1e6 * gpu.seconds_of(replay, replays) / (many * replays);
   }
-  // Once more, in the workspace that all the calls have used. the copy baseline overwrote the
+  // Compare again, in the workspace that all calls have used; the copy baseline overwrote the
   // results.
   if (!s.results.empty()) {
     poison(s);
@@ -275,7 +276,7 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
         std::printf("%-58s differs by %.1e\n", name.c_str(),
                     static_cast<double>(c["largest_difference"]));
     } catch (const std::exception& e) {
-      cudaGetLastError();  // what can be forgotten is
+      cudaGetLastError();  // clears errors that are not sticky
       if (!dynamic_cast<const left_out*>(&e)) ++failures();
       std::printf("%-58s %s\n", name.c_str(), e.what());
       state.SkipWithError(e.what());
@@ -288,7 +289,7 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
       ->Iterations(1);
 }
 
-/// The first rows of a workload: a copy of one array, and the copy baseline of a call.
+/// The first rows of a workload: a copy of one array, or the copy baseline of a call.
 inline void add_roof(const std::string& name, const std::function<subject()>& make, bool copy) {
   add_row(name, [=] {
     subject s = make();
@@ -327,9 +328,9 @@ inline void add_context(bool quick) {
   benchmark::AddCustomContext("quick", quick ? "yes" : "no");
 }
 
-/// The rest of a main: takes --quick (shorter sequences, fewer samples) and --check (results are
-/// compared, nothing is timed) from the arguments, lets `add` register the rows, and runs them; or
-/// lists them, which needs no GPU. 1 where a row failed.
+/// The body of a main function: takes --quick (shorter sequences, fewer samples) and --check
+/// (results are compared, nothing is timed) from the arguments, lets `add` register the rows, and
+/// runs them. It can also list them, which needs no GPU. Returns 1 if a row failed.
 inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add) {
   class silent : public benchmark::BenchmarkReporter {
     bool ReportContext(const Context&) override { return true; }

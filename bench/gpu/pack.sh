@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds, without a GPU, everything that stages.py runs on a machine that has one. That machine needs a
-# driver and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
+# Build, without a GPU, everything that stages.py runs on a machine with one. That machine needs a driver
+# and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
 #                        [--no-python] [DIR]
-# DIR (build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU architectures
-# (90), and --types the batteries' element types (all), separated by commas. --arch: the -march of code for
-# CPUs (x86-64-v3).
+# DIR (default: build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU
+# architectures (default: 90), and --types the element types of the batteries (default: all), separated by
+# commas. --arch is the -march of code for CPUs (default: x86-64-v3).
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
@@ -51,7 +51,7 @@ if [[ $with_tests == ON ]]; then
   need_for_tests
 fi
 small=
-if [[ $(nvcc --help) == *--compress-mode* ]]; then # 12.8 and newer: half the size
+if [[ $(nvcc --help) == *--compress-mode* ]]; then # CUDA 12.8 and newer; halves the size
   small=--compress-mode=size
 fi
 architectures=${architectures//;/-real;}-real
@@ -62,7 +62,7 @@ configure "${built#build/}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURE
   -DSCANREC_TEST_OPTIMISATION=-Os -DSCANREC_ARCH="$arch" -DCMAKE_CUDA_FLAGS="$small" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
   ${types:+-DSCANREC_TEST_TYPES="$types"}
 
-# cached NAME: a list in CMake's cache.
+# cached NAME: the value of a list in CMake's cache.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$built/CMakeCache.txt"; }
 targets=("${benchmarks[@]}")
 contained=()
@@ -73,7 +73,7 @@ fi
 
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/scripts"
-# contents.json marks a pack; without it no folder is replaced or run.
+# contents.json marks a pack. A folder without it is neither replaced nor run.
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 python3 - "$commit" "$arch" "$architectures" "${contained[@]}" >"$pack/contents.json" <<'END'
 import json, sys
@@ -87,11 +87,11 @@ for name in "${targets[@]}"; do
   fi
   program=$(find "$built" -name "$name" -type f -perm -u+x)
   strip -o "$pack/bin/$name" "$program"
-  # Libraries that another machine may lack, or have an older version of, go beside the program.
+  # Copy libraries that another machine may lack, or have in an older version, beside the program.
   ldd "$program" | sed -n 's|.*=> \(/[^ ]*\) .*|\1|p' | while read -r library; do
     case ${library##*/} in
       libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libcuda.so*) ;;
-      libcublas*) ;; # larger than all the rest
+      libcublas*) ;; # larger than everything else together
       *) cp -Lu "$library" "$pack/bin" ;;
     esac
   done

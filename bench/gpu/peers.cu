@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What else scans sequences whose steps lie side by side: CUB's device-wide scans over an array of
-// pairs (gate, input), as its users write them, with and without packing the pairs; and a block per
-// sequence that scans chunk after chunk with CUB's block-wide scan, as Mamba's selective scan does.
+// Other scans of sequences with contiguous steps, based on CUB. One is the device-wide scan over an
+// array of (gate, input) pairs, as CUB's users write it, with and without packing of the pairs. The
+// other has one block per sequence, which scans chunk after chunk with CUB's block-wide scan, as
+// Mamba's selective scan does.
 #include <cstdint>
 #include <vector>
 
@@ -113,10 +114,10 @@ using kernels::pair;
 void require_steps_side_by_side(const arrays<float>& a) {
   const bool one = a.shape.batch * a.shape.channel == 1;
   if (a.strides.time != 1 || (!one && a.strides.channel != a.shape.time))
-    throw left_out("takes sequences whose steps lie side by side");
+    throw left_out("needs sequences with contiguous steps");
 }
 
-/// Runs, or with memory == nullptr asks for the bytes of, the scan of pairs.
+/// Runs the scan of pairs. If memory is nullptr, sets `bytes` to its workspace size instead.
 void scan_pairs(const arrays<float>& a, void* memory, std::size_t& bytes, const pair* in,
                 pair* out) {
   const cudaStream_t stream = machine::here().stream;
@@ -133,7 +134,7 @@ void scan_pairs(const arrays<float>& a, void* memory, std::size_t& bytes, const 
           "InclusiveScanByKey");
 }
 
-/// The pairs, the scanned pairs, and what CUB needs.
+/// The pairs, the scanned pairs, and CUB's workspace.
 struct pair_memory {
   pair *in, *out;
   void* rest;

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu, and
-writes rows as those programs do. Each peer runs in a separate process. The rows of a peer that is
-absent or fails hold the error instead of figures.
+"""Time scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu.
 
-PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up
-to block_until_ready. A copy of one array is timed in the same way. vjp is the backward pass alone,
-with the gradients of all arrays."""
+Writes rows in the format of those programs. Each peer runs in a separate process. If a peer is absent
+or fails, its rows hold the error instead of figures.
+
+PyTorch calls are timed by CUDA events with an empty L2 cache. JAX calls are timed by the host's clock
+until block_until_ready returns. A copy of one array is timed in the same way. vjp is the backward pass
+alone, with the gradients of all arrays."""
 
 import argparse
 import json
@@ -19,7 +20,7 @@ import sys
 import selective_peers as selective
 from frameworks import Absent, Jax, Torch, import_or_absent, short
 
-# Shape (batch, time, channel), and whether steps lie side by side, as (batch, channel, time).
+# Shape (batch, time, channel), and whether steps are contiguous, in the order (batch, channel, time).
 WORKLOADS = {
     "channels_last": ((32, 4096, 1024), False),
     "time_contiguous": ((8, 65536, 1536), True),
@@ -33,7 +34,7 @@ LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
 CHECKED_STEPS = 64
 
 
-# ---- peers: from gates, inputs and gradients of the states to a function per call ----------------
+# ---- peers: each takes gates, inputs and state gradients, and returns a function per call --------
 
 
 def by_autograd(torch, scan, gates, inputs, grads):
@@ -87,7 +88,7 @@ def torch_associative_scan(torch, gates, inputs, grads, axis):
 
 
 def hgrn(name):
-    """HGRN of flash-linear-attention, which takes logarithms of gates."""
+    """HGRN of flash-linear-attention, which takes the logarithms of gates."""
 
     def make(torch, gates, inputs, grads, _):
         scan = getattr(import_or_absent("fla.ops.hgrn"), name)
@@ -151,7 +152,7 @@ def lax_scan(jax, gates, inputs, grads, axis):
 
 ROWS, STEPS = ("time_contiguous",), ("channels_last", "two_million_steps")
 ALL = ("channels_last", "time_contiguous", "two_million_steps")
-# The framework, the workloads in a layout that the peer takes, and how its calls are made.
+# For each peer: the framework, the workloads whose layout it takes, and a function that makes its calls.
 PEERS = {
     "accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
     "accelerated_scan.triton": ("torch", ROWS, accelerated_scan("scalar", "triton")),
@@ -171,7 +172,7 @@ PEERS = {
 
 
 def check(states, gates, inputs, axis):
-    """Compare the first steps with the loop."""
+    """Compare the first steps with a loop."""
     if axis == 2:
         gates, inputs, states = (x.swapaxes(1, 2) for x in (gates, inputs, states))
     x = 0 * inputs[:, 0]
@@ -216,7 +217,7 @@ def prepare(framework, make, name, quick):
 
 
 def measure(framework, make, name, quick):
-    """Yields (call, its figures or the text of an error)."""
+    """Yield each call with its figures, or with the text of an error."""
     calls, short_calls, copy, steps, elements, size = prepare(framework, make, name, quick)
     for _ in range(2):
         framework.seconds(copy)
@@ -253,7 +254,7 @@ def measure(framework, make, name, quick):
 
 
 def run_peer(peer, quick):
-    """Prints a line of JSON for every result of one peer."""
+    """Print a line of JSON for every result of one peer."""
 
     def say(**what):
         print(json.dumps(what), flush=True)
@@ -300,11 +301,13 @@ def rows_of(peer, quick, limit):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, help="the JSON file; needed without --peer")
+    parser.add_argument("--out", type=pathlib.Path, help="the JSON file; required without --peer")
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument("--limit", type=int, default=120, help="seconds for each peer")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="peers of matching names")
-    parser.add_argument("--peer", choices=PEERS, help="only this one, in this process, to stdout")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="run peers of matching names")
+    parser.add_argument(
+        "--peer", choices=PEERS, help="run only this peer, in this process, to stdout"
+    )
     arguments = parser.parse_args()
     if arguments.peer:
         try:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one writes first: a thread per sequence, and a loop over time.
+// The simplest kernels: one thread per sequence, and a loop over time.
 #pragma once
 
 #include <complex>

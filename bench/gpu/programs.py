@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The programs and tools of a machine, and the commands that run an item with them."""
+"""The programs and tools of a machine, and the commands that run items."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ class Machine:
             *sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True),
         ]
         self.path = ":".join([os.environ["PATH"], *map(str, tools)])
-        # Prefer cuBLAS of a wheel, which the frameworks need.
+        # Prefer cuBLAS from a wheel, which the frameworks need.
         libraries = [
             *(
                 path
@@ -98,7 +98,8 @@ class Machine:
 
     def run(self, command, environment, limit, output, errors=None):
         """Run a command in its own process group. Return its exit status, or why it was killed.
-        The rest of the group is killed. Errors go to `output` unless they have a file."""
+        Processes of the group that remain are killed. Errors go to `output` unless they have a
+        file."""
         end = time.monotonic() + limit
         process = subprocess.Popen(
             command,

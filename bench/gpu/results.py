@@ -93,7 +93,7 @@ def texts_of(path):
 
 
 def parsed(name, text):
-    """Parse a report; repair one that was cut after or inside a row. Return None without rows."""
+    """Parse a report, and repair one that ends after or inside a row. Return None without rows."""
     for repaired in (text, text.rstrip().rstrip(",") + "]}", text[: text.rfind("},") + 1] + "]}"):
         with contextlib.suppress(json.JSONDecodeError):
             report = json.loads(repaired)
@@ -122,7 +122,7 @@ def row_of(run):
 
 
 def rows_of(name, runs):
-    """Return the rows of a report; report and skip those that lack a value."""
+    """Return the rows of a report. Rows that lack a value are reported and skipped."""
     rows = {}
     for run in runs:
         with skipped_if_bad(f"{name}: row {str(run)[:60]}"):
@@ -132,7 +132,7 @@ def rows_of(name, runs):
 
 
 def merged(context, other):
-    """Merge the contexts of one run. Raise ValueError if they are of two cards."""
+    """Merge the contexts of one run. Raise ValueError if they come from two cards."""
     cards = {c["gpu"] for c in (context, other) if "gpu" in c}
     if len(cards) > 1:
         raise ValueError(
@@ -171,7 +171,7 @@ def read_results(path):
 
 
 def driver_of(folder):
-    """Return the version of the driver, from the facts of a stage."""
+    """Return the version of the driver, from the logs of a stage."""
     for archive in sorted(folder.glob("*.tar.gz")):
         for _, text in members_of(archive, "logs/facts_gpu.log"):
             if found := re.search(r"^NVIDIA[^,]*, ([\d.]+),", text, re.MULTILINE):
@@ -193,7 +193,7 @@ def save_table(path, context, rows):
 
 
 def file_name_of(context):
-    """<card>-<date>.tsv."""
+    """The name of the table: <card>-<date>.tsv."""
     card = re.sub(r"[^a-z0-9]+", "-", context.get("gpu", "gpu").lower()).strip("-")
     return f"{card}-{context.get('date', 'undated')[:10]}.tsv"
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds, tests, measures and reports on this machine's GPU, in build/gpu; or builds a pack for a machine
-# with a GPU.
+# Build, test, measure and report on this machine's GPU, in build/gpu; or build a pack for a machine with a
+# GPU.
 # Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [python] [sanitizers] [bench]
-#                      [profiles] [peers] [report]
+#                       [profiles] [peers] [report]
 #      bench/gpu/run.sh [-jN] --build-only
 #      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
 # Runs the named steps; default: all. Each step builds what it needs in build/gpu.
-# --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, which take longest to build.
+# --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, whose build takes longest.
 # --build-only: compile the benchmarks for all supported architectures; needs no GPU.
 # --pack: build a pack for a machine that has a GPU but no compiler.
 set -euo pipefail
@@ -51,7 +51,7 @@ failed=()
 
 need_gpu() {
   if ! nvidia-smi -L 2>/dev/null | grep '^GPU'; then
-    echo "no GPU: nvidia-smi lists none; --build-only does what can be done without" >&2
+    echo "no GPU: nvidia-smi lists none; --build-only works without one" >&2
     exit 1
   fi
 }
@@ -94,12 +94,12 @@ items() {
     fi
   done
 }
-# The python that may have PyTorch and JAX.
+# A Python that may have PyTorch and JAX.
 with_python() { command -v python3 || echo "$python"; }
 
 tests_stage() {
   if [[ $with_tests == OFF ]]; then
-    say "no tests, as asked for"
+    say "tests are left out (--no-tests)"
     return
   fi
   need_gpu
@@ -108,10 +108,10 @@ tests_stage() {
   items facts tests
 }
 
-# Compares JAX and PyTorch on the GPU with the CPU, as far as they are installed.
+# Compare JAX and PyTorch on the GPU with the CPU, if they are installed.
 python_stage() {
   if [[ $with_tests == OFF ]]; then
-    say "no tests of the Python package, as asked for"
+    say "tests of the Python package are left out (--no-tests)"
     return
   fi
   need_gpu
@@ -156,14 +156,14 @@ profiles_stage() {
   items profiles
 }
 
-# All peers that are installed; stages.py runs the most important ones.
+# Run all installed peers; stages.py runs only the most important ones.
 peers_stage() {
   need_gpu
   mkdir -p "$results"
   "$(with_python)" bench/gpu/peers.py "${quick[@]}" --out "$results/peers.json"
 }
 
-# Prefers a Python with matplotlib; without it there are no pictures.
+# Prefer a Python with matplotlib; without it the report has no pictures.
 report_stage() {
   say "report: $results"
   mkdir -p "$results"

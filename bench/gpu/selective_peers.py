@@ -4,7 +4,7 @@
 from frameworks import import_or_absent
 
 STATES = 16
-# Shape (batch, time, channel), and whether what is stored per step has 16 bits.
+# Shape (batch, time, channel), and whether arrays with a time axis have 16-bit elements.
 WORKLOADS = {
     "selective_few": ((2, 4096, 1536), False),
     "selective_few_bfloat16": ((2, 4096, 1536), True),
@@ -14,7 +14,7 @@ WORKLOADS = {
 
 
 def arguments(framework, shape, narrow):
-    """Those of a layer of Mamba, by name, in its order of axes; and the gradient of the outputs."""
+    """The arguments of a Mamba layer, by name and in its axis order, and the gradient of its outputs."""
     batch, steps, channels = shape
     torch = framework.module
 
@@ -56,7 +56,7 @@ def mamba_ssm(torch, given, grads):
 
 
 def check(torch, out, given, steps):
-    """The first steps against the loop."""
+    """Compare the first steps with a loop."""
     x = {name: value.float() for name, value in given.items()}
     delta = torch.nn.functional.softplus(x["delta"] + x["delta_bias"][:, None])
     state = 0 * delta[:, :, :1] * x["A"]

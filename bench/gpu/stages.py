@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the items of items.py.
+"""Run the items of items.py with the programs of a build or of a pack.
 
-The programs are those of a build or of a pack.
+Every item has a time limit. The failure of an item does not stop others. An item starts only if its
+expected time is left. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json
+has the verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
 
-Every item has a time limit. A failure stops no other item. An item starts only if its expected time
-is left. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
-verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
 The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or
 an argument is wrong, and 0 otherwise."""
 
@@ -41,7 +40,7 @@ from programs import (
 )
 from summary import FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of, verdict_of
 
-LEAST = 5  # seconds that an item needs at least
+LEAST = 5  # least seconds that an item needs
 CLOSING = 5  # seconds reserved for the final summary
 RERUN_UNTIL = 80  # seconds into the second stage; repeated items end by then
 NO_TIME, NOT_REACHED, STOPPED = "no time", "not reached", "stopped"
@@ -155,7 +154,7 @@ class Stage:
             f"stage {self.name}: {counts}; {spent:.0f} s"
             + (f" of {self.budget:.0f}" if self.budget else "")
             + f"; commit {self.machine.contents.get('commit', 'unknown')}",
-            "Each row: milliseconds, then GB/s as a fraction of a device copy's in the same run.",
+            "Each row: milliseconds, then GB/s as a fraction of a device copy's GB/s in the same run.",
         ]
         return summary_of(head, outcomes)
 
@@ -170,7 +169,7 @@ class Stage:
         self.save(packing=time.monotonic() - self.packed_at > 5)
 
     def save(self, packing=True):
-        """Bring the files in `out` up to date. A failure is reported once, and ends nothing."""
+        """Bring the files in `out` up to date. A failure is reported once, and does not end the run."""
         try:
             write(self.out / f"{self.name}.txt", self.summary().encode())
             write(
@@ -202,7 +201,7 @@ class Stage:
             self.unsaved = True
 
     def pack(self):
-        """Write all logs and rows, those of running items as well, into one file."""
+        """Write all logs and rows, including those of running items, into one file."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=5) as archive:
             for file in sorted(self.work.glob("*/*")):
@@ -263,7 +262,7 @@ class Stage:
 
 
 def say(text):
-    """Print a text. If standard output was closed, go on without it."""
+    """Print a text. Continue if standard output is closed."""
     try:
         print(text, flush=True)
     except OSError:
@@ -283,8 +282,8 @@ def write(path, data):
 
 
 def failed_before(path):
-    """Return failed items first, then items without time. Of an item with several tests, keep only
-    the tests that failed or did not run."""
+    """Return failed items first, then items that had no time. For an item with several tests, keep
+    only tests that failed or did not run."""
     again = {}
     known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:
@@ -304,8 +303,8 @@ def failed_before(path):
 
 
 def dry_run(machine, items, quick):
-    """Print every command, and how many tests or rows a built program selects. Return whether each
-    item selects one."""
+    """Print every command, and how many tests or rows it selects if the program was built. Return
+    whether each item selects at least one."""
     wrong = []
     for item in items:
         command = command_of(machine, item, pathlib.Path("OUT"), quick)
@@ -346,7 +345,7 @@ def main():
         "--failed",
         type=pathlib.Path,
         metavar="JSON",
-        help="verdicts of an earlier run: `second` begins with what failed there",
+        help="verdicts of an earlier run; `second` begins with the items that failed there",
     )
     parser.add_argument("--rows", type=pathlib.Path, help="a second folder for the rows")
     parser.add_argument("--part", choices=PARTS, action="append", help="only items of these parts")
@@ -368,7 +367,7 @@ def main():
         action="store_true",
         help="print the commands and what they select; needs no GPU",
     )
-    if isinstance(sys.stdout, io.TextIOWrapper):  # not when it is closed
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not if it is closed
         sys.stdout.reconfigure(errors="replace")
     arguments = parser.parse_args()
     if unknown := set(arguments.stages) - set(STAGES):

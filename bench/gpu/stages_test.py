@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A smoke test of stages.py and report.py, with shell scripts for programs."""
+"""A smoke test of stages.py and report.py, with shell scripts in place of the programs."""
 
 import contextlib
 import io
@@ -74,7 +74,7 @@ def main():
             assert text in summary, (text, summary)
         with tarfile.open(out / "first.tar.gz") as packed:
             assert "logs/battery_float_hangs.log" in packed.getnames()
-        # Failures are repeated first, then what had no time.
+        # Failures are repeated first, then items that had no time.
         again = stages.failed_before(out / "first.json")
         assert [(item.name, item.tests) for item in again] == [
             ("battery float", ("kind: fails, loudly", "kind: hangs")),
@@ -86,7 +86,7 @@ def main():
         key = ("small", "lanes", "forward")
         assert results.read_results(out / "saved.tsv")[1][key]["ms"] == rows[key]["ms"] == 2.0
         assert context["gpu"] == "A GPU"
-    print("stages run as they should")
+    print("passed")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The outcome of items, and the summary of a stage in a limited number of characters."""
+"""The outcomes of items, and the summary of a stage within a limited number of characters."""
 
 import functools
 import os
@@ -9,15 +9,15 @@ import textwrap
 from dataclasses import dataclass
 
 LONGEST_SUMMARY = 11_500  # characters
-LONGEST_LOG = 1 << 15  # bytes that are kept of the beginning and of the end of a log
+LONGEST_LOG = 1 << 15  # bytes kept at each end of a log
 CUT = b"\n[... cut ...]\n"
 PASS, FAIL, NOT_RUN = "PASS", "FAIL", "NOT RUN"
-MOST_OF_LINE = 500  # characters of a line, for the sake of regular expressions
+MOST_OF_LINE = 500  # characters of a line, so that regular expressions stay fast
 MOST_FIGURES = 600  # characters of the rows and quoted lines of an item
 CONTROL = {**dict.fromkeys([*range(32), *range(127, 160)], "?"), ord("\t"): " "}
 # Lines without information.
 IDLE = re.compile(r"^Filters:|Catch\d? v.* host application|^Run with -\? for options|^\W*$")
-# Lines that the summary quotes, besides the rows of benchmarks.
+# Lines that the summary quotes in addition to the rows of benchmarks.
 QUOTED = {
     "facts": r"^version: (.*)|release ([\d.]+)|^Version ([\d.]+)|^(NVIDIA.*MiB.*)|"
     r"Model name: +(.*)|^(CPU\(s\):.*)|^ldd.* ([\d.]+)$",
@@ -70,7 +70,7 @@ class Result:
 
 
 def ends_of(path):
-    """Read a log; for a long one, its first and last part."""
+    """Read a log. Of a long log, read only the beginning and the end."""
     with path.open("rb") as log:
         size = os.fstat(log.fileno()).st_size
         if size <= 2 * LONGEST_LOG + len(CUT):

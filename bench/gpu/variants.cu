@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of all backends, and of the plain loop, for one element type: BENCH_TYPE.
+// The kernels of all backends and of the plain loop for one element type, BENCH_TYPE.
 #include <tuple>
 
 #include "plain_loop.cuh"

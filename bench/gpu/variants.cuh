@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that are compared, and workloads of linear_scan on their arrays. Kernels are
-// compiled in a unit per element type.
+// The backends under comparison, and workloads of linear_scan with their arrays. Each element type
+// is compiled in its own translation unit.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@
 namespace bench {
 
 using namespace scanrec;
-namespace cuda = scanrec::cuda;  // not that of libcu++
+namespace cuda = scanrec::cuda;  // not the namespace of libcu++
 
 template <class Backend>
 struct named {
   using backend = Backend;
   const char* name;
-  int steps_ahead = 0;  // of lanes
+  int steps_ahead = 0;  // an option of cuda::lanes
 
-  /// The backend in the stream of the benchmarks.
+  /// The backend, in the stream of the benchmarks.
   [[nodiscard]] Backend made() const {
     Backend on{.stream = machine::here().stream};
     if constexpr (requires { on.steps_ahead; }) on.steps_ahead = steps_ahead;
     return on;
   }
-  /// The same in a workspace. Those for comparison would clear all that they leave in one that is
-  /// kept, so of them it is not.
+  /// The backend with a workspace. If its contents were kept, the comparison backends would clear
+  /// everything that they write to it, so theirs is declared unknown.
   [[nodiscard]] Backend working_in(cuda::workspace w) const {
     if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
         !std::is_same_v<Backend, cuda::look_back>)
@@ -43,14 +43,14 @@ struct named {
     return on;
   }
 };
-/// The backends for GPUs, a line each. Everything else takes them from here.
+/// The backends for GPUs, one per line. All other code takes them from this list.
 inline constexpr std::tuple backends{
-    named<cuda::automatic>{"automatic"},                    // the default, of the next two
+    named<cuda::automatic>{"automatic"},                    // the default: lanes or look_back
     named<cuda::lanes>{"lanes"},                            // a thread per sequence
-    named<cuda::lanes>{"lanes_registers", -1},              // the same, without a ring
-    named<cuda::lanes>{"lanes_ring", 96},                   // and with one, however many they are
+    named<cuda::lanes>{"lanes_registers", -1},              // lanes without a ring
+    named<cuda::lanes>{"lanes_ring", 96},                   // lanes always with a ring
     named<cuda::look_back>{"look_back"},                    // time split over blocks
-    named<cuda::hillis_steele>{"hillis_steele"},            // for comparison, from here on
+    named<cuda::hillis_steele>{"hillis_steele"},            // comparison backends from here on
     named<cuda::blelloch>{"blelloch"},                      //
     named<cuda::triangular_matmul<>>{"triangular_matmul"},  //
     named<cuda::cub>{"cub"},                                //
@@ -63,7 +63,7 @@ struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  bool one_gate_per_channel = false;  // for all steps and rows; so is its gradient
+  bool one_gate_per_channel = false;  // for all steps and batch entries; so is the gradient
 };
 
 inline traffic traffic_of(call what, const workload& w) {
@@ -71,8 +71,8 @@ inline traffic traffic_of(call what, const workload& w) {
   return what == call::forward ? traffic{2, 1} : traffic{3, 2};
 }
 
-/// The arrays of a workload. Forward calls read 0 and 1, and write 2; adjoints read gates from 0,
-/// states from 1, their gradients from 2, and write 3 and 4.
+/// The arrays of a workload. Forward calls read arrays 0 and 1, and write 2. Adjoints read gates
+/// from 0, states from 1 and their gradients from 2, and write 3 and 4.
 template <class T>
 struct arrays {
   extents shape;
@@ -117,12 +117,12 @@ struct variant {
   std::string name;
   std::function<std::int64_t(call, const arrays<T>&)> workspace_bytes;
   queue run;
-  queue before{}, after{};  // what is not timed: packs inputs, unpacks results
+  queue before{}, after{};  // not timed: pack inputs, unpack results
 };
-/// The backends, and the plain loop; variants.cu, compiled for T.
+/// The backends and the plain loop, compiled for T in variants.cu.
 template <class T>
 std::vector<variant<T>> variants();
-/// Scans of others; peers.cu.
+/// Scans of other libraries, defined in peers.cu.
 std::vector<variant<float>> peers();
 
 }  // namespace bench

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Microseconds per small call, (1, 16, 64) of float32, where the kernel itself takes about one.
+"""Microseconds per small call on (1, 16, 64) float32, where the kernel itself takes about one.
 
-In NumPy and PyTorch, eager, and in JAX, compiled: the scan and its gradient, beside `gate * input +
-input` of the framework. A filter with one coefficient, also of a single sequence of 64 steps, beside
-SciPy's, where that is there. Calls are repeated on arrays laid out alike, except for the rows "new
-layout", whose arrays have shapes that the calls before did not have.
-
+Measures the scan and its gradient against the framework's `gate * input + input`: in NumPy, in eager
+PyTorch, and compiled in JAX. Also measures a filter with one coefficient, on these arrays and on a single
+sequence of 64 steps, against SciPy's if it is installed. Calls are repeated on arrays of the same layout.
+Only the arrays of the rows "new layout" have shapes that earlier calls did not have.
     python bench/python/call_overhead.py --out build/bench
 """
 
@@ -30,7 +29,7 @@ def problem():
 
 
 def over_new_layouts(scan, gate, input):
-    """A call on other shapes than in its last hundreds of calls: more than are kept."""
+    """A call whose shapes change more often than the package caches layouts."""
     shapes = [(length, width) for length in range(1, 17) for width in range(1, 65)]
     pairs = itertools.cycle([(gate[:, :n, :m], input[:, :n, :m]) for n, m in shapes])
     return lambda: scan(*next(pairs))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal depthwise convolutions with SiLU in PyTorch: scanrec's calls beside conv1d and silu, as
-transformers calls them on CPUs. One thread, float32, four taps, the channels of the smallest published
-Mamba.
+"""Causal depthwise convolutions with SiLU in PyTorch: scanrec against conv1d and silu.
 
+conv1d and silu are called as in transformers on CPUs. One thread, float32, four taps, and the channels
+of the smallest published Mamba.
     python bench/python/causal_conv1d.py --out build/bench
 """
 
@@ -37,7 +37,7 @@ def our_step(x, state, weight, bias):
 
 
 def in_turn(calls, rounds):
-    """Microseconds of each call, the fastest of some rounds in which all take turns."""
+    """Microseconds of each call: the fastest of several rounds, each of which runs every call."""
     fastest = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for way, call in calls.items():

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Milliseconds to trace and compile, against the number of steps and against depth.
+"""Milliseconds to trace and compile, by the number of steps and by depth.
 
-One scan and its gradient of 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan; a stack
-of QRNN layers as lax.scan over stacked parameters, of 1 to 64 layers, with its gradient.
-
+Compiles a scan and its gradient over 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan; and
+the gradient of a stack of 1 to 64 QRNN layers, as lax.scan over stacked parameters.
     python bench/python/compile_time.py --out build/bench
 """
 
@@ -21,7 +20,7 @@ WAYS = {"scanrec": scanrec.jax.linear_scan, "lax.scan": stepwise, "associative_s
 
 
 def milliseconds_to_compile(f, *shapes, rounds=3):
-    """The fastest of some compilations from scratch."""
+    """The fastest of several compilations with cleared caches."""
     times = []
     for _ in range(rounds):
         jax.clear_caches()

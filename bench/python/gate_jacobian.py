@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jacobians of the final state of a linear recurrent network, by what they are taken in.
+"""Jacobians of the final state of a linear recurrent network, with respect to each of its arrays.
 
-The question of https://github.com/jax-ml/jax/issues/19498: why is the one in lambda, the gate, so
-much slower than the one in the weights? One or two layers of `state[t] = lambda * state[t-1] + W
-x[t]`, batch 16, 64 states, T = 32..512, forward and reverse mode, for lax.associative_scan,
-lax.scan and scanrec, all in one run, warm, with fresh outputs. Writes a JSON file and a picture.
-
+https://github.com/jax-ml/jax/issues/19498 asks why the Jacobian with respect to lambda, the gate, is so
+much slower than with respect to the weights. This measures one or two layers of
+`state[t] = lambda * state[t-1] + W x[t]`, batch 16, 64 states, T = 32..512, in forward and reverse mode,
+for lax.associative_scan, lax.scan and scanrec, in one run, warm, with fresh outputs. It writes a JSON
+file and a picture.
     python bench/python/gate_jacobian.py --out build/bench
 """
 
@@ -23,13 +23,13 @@ import scanrec.jax
 
 BATCH, STATE = 16, 64
 OF = ("initial state", "weights", "lambda", "inputs")
-#: Of these there are 64 or more times as many as of the final state: forward mode needs as many
-#: tangents, 25 GB at T = 512, so it is not measured.
+#: Arrays with 64 or more times as many elements as the final state. Forward mode needs that many
+#: tangents, 25 GB at T = 512, so it is not measured for them.
 WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
-    """States by the composition of affine maps, and the last; the initial state is one more
+    """All states and the last one, by composition of affine maps. The initial state is the first
     input."""
     elements = jnp.concatenate([initial[None], inputs])
 
@@ -50,7 +50,7 @@ def stepwise(decay, inputs, initial):
     return states, final
 
 
-#: Each gives (states, final state) of one layer.
+#: Each function returns (states, final state) of one layer.
 WAYS = {
     "associative_scan": associative,
     "lax.scan": stepwise,
@@ -59,7 +59,7 @@ WAYS = {
 
 
 def final_state(scan, initial, weights, decay, inputs):
-    """Of the last layer; `initial`, `weights` and `decay` have one row per layer."""
+    """The final state of the last layer. `initial`, `weights` and `decay` have one row per layer."""
     x = inputs
     for start, matrix, gate in zip(initial, weights, decay):
         x, final = scan(gate, x @ matrix, start)
@@ -104,7 +104,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=7, help="the fastest of so many counts")
+    parser.add_argument("--rounds", type=int, default=7, help="number of runs; the fastest counts")
     args = parser.parse_args()
     rows = measure(args.lengths, args.layers, args.rounds)
     record(args, "gate_jacobian", rows)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN recurrence by log2(T) shifted multiply-adds, as the Olmax code base has it, beside scanrec.
+"""The QRNN recurrence by log2(T) shifted multiply-adds, as in the Olmax code base, against scanrec.
 
-https://github.com/HomebrewNLP/Olmax; written again here: after step k every state holds what the
-last 2^k steps contributed. Forward and gradient, float32, (1, T, 256) for T = 2^14..2^18 by
-default, as far as memory goes.
-
+The algorithm of https://github.com/HomebrewNLP/Olmax, reimplemented: after step k, every state holds the
+contributions of the last 2^k steps. Forward and gradient, float32, (1, T, 256), by default for
+T = 2^14..2^18; larger T need too much memory.
     python bench/python/log_step_qrnn.py --out build/bench
 """
 
@@ -19,7 +18,7 @@ import scanrec.jax
 
 
 def log_step(gate, input):
-    """States along the axis before the last."""
+    """States along the second to last axis."""
     shift = 1
     while shift < input.shape[-2]:
         earlier = lambda x, fill, by=shift: jnp.pad(

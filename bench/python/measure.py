@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmarks of the Python package share: the clock, stock ways of scanning, the
-record."""
+"""Shared parts of the Python benchmarks: timing, scans in plain JAX, and records of results."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import scanrec
 
 
 def milliseconds(f, *arrays, rounds=7):
-    """The fastest of some calls, warm, all results waited for."""
+    """The fastest of several warm calls, each timed until all its results are ready."""
     jax.block_until_ready(f(*arrays))
     times = []
     for _ in range(rounds):
@@ -29,8 +28,8 @@ def milliseconds(f, *arrays, rounds=7):
 
 
 def microseconds(f, *, batch=20, rounds=1000):
-    """What a small call takes, from the fastest of many batches: these are short, so that some of
-    them have the core to themselves on a machine that does other things, too."""
+    """Microseconds of a small call, from the fastest of many short batches. At least some of these
+    have a core to themselves on a machine that runs other processes."""
     for _ in range(batch):
         f()
     times = []
@@ -43,7 +42,7 @@ def microseconds(f, *, batch=20, rounds=1000):
 
 
 def associative(gate, input):
-    """States along the axis before the last, by the composition of affine maps."""
+    """States along the second to last axis, by composition of affine maps."""
 
     def combine(earlier, later):
         return later[0] * earlier[0], later[0] * earlier[1] + later[1]
@@ -53,7 +52,7 @@ def associative(gate, input):
 
 
 def stepwise(gate, input):
-    """The same by lax.scan, one step at a time."""
+    """The same states by lax.scan, one step at a time."""
 
     def step(state, now):
         state = now[0] * state + now[1]
@@ -66,15 +65,15 @@ def stepwise(gate, input):
 
 def parser_of(doc):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="folder for what is written")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for results")
     parser.add_argument(
-        "--machine", default=platform.machine(), help="what the record says it is of"
+        "--machine", default=platform.machine(), help="name of the machine in the record"
     )
     return parser
 
 
 def commit():
-    """That of the repository, "unknown" where there is none."""
+    """The commit of the repository, or "unknown" outside of a repository."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         said = subprocess.check_output(command, cwd=pathlib.Path(__file__).parent, text=True)
@@ -84,8 +83,8 @@ def commit():
 
 
 def record(args, name, rows, **more):
-    """Writes rows, and what they were measured on, to name.json in the folder that was asked
-    for."""
+    """Write rows, and the machine and versions they were measured with, to args.out/name.json. Does
+    nothing without args.out."""
     if args.out is None:
         return
     args.out.mkdir(parents=True, exist_ok=True)

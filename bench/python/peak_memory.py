@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Peak memory of one gradient of a scan, each way in a process of its own.
+"""Peak memory of one gradient of a scan; each kind of scan runs in a separate process.
 
-What a process holds at most, less what it holds with its arguments made, over the size of one array
-of states; (1, 2^20, 32) float32 by default.
-
+The figure is the peak memory of the process, minus its memory once its arguments exist, divided by the
+size of one array of states, by default (1, 2^20, 32) float32.
     python bench/python/peak_memory.py --out build/bench
 """
 
@@ -27,7 +26,7 @@ def peak_bytes():
 
 
 def measure_alone(way, steps, channels):
-    """Prints bytes: beyond the arguments, and of one array."""
+    """Print two numbers of bytes: the peak beyond the arguments, and the size of one array."""
     gate, input = (jnp.full((1, steps, channels), x, jnp.float32) for x in (0.9, 1.0))
     loss = lambda *x: jnp.vdot(WAYS[way](*x), input)
     gradient = jax.jit(jax.grad(loss, (0, 1))).lower(gate, input).compile()
@@ -41,7 +40,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=2**20)
     parser.add_argument("--channels", type=int, default=32)
-    parser.add_argument("--alone", choices=WAYS, help="measure one way in this process")
+    parser.add_argument("--alone", choices=WAYS, help="measure only this scan, in this process")
     args = parser.parse_args()
     if args.alone:
         return measure_alone(args.alone, args.steps, args.channels)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what gate_jacobian.py has measured: Jacobians in lambda against the steps, and all of them
-at the most.
+"""Draw the results of gate_jacobian.py: Jacobians in lambda by steps, and all Jacobians at the most steps.
 
 python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.tsv
 bench/results/gate_jacobian.png
@@ -41,7 +40,7 @@ def plain(axis):
 
 
 def draw_growth(axis, rows, depth):
-    """Jacobians in lambda against the steps, a line per way with what it comes to at its end."""
+    """Draw Jacobians in lambda by steps: a line per kind of scan, labelled with its last value."""
     ends = {}
     for way, colour in WAYS.items():
         line = [r for r in rows if (r["layers"], r["of"], r["way"]) == (depth, "lambda", way)]
@@ -56,7 +55,7 @@ def draw_growth(axis, rows, depth):
         )
         ends[way] = values[-1]
     for way, value in ends.items():
-        # Labels stand apart where lines meet.
+        # Move labels apart where lines meet.
         near = [v for w, v in ends.items() if w != way and max(v, value) / min(v, value) < 2.2]
         shift = 0 if not near else 7 if value > near[0] else -7
         axis.annotate(
@@ -81,7 +80,7 @@ def draw_growth(axis, rows, depth):
 
 
 def draw_all(axis, rows, depth):
-    """Bars of all Jacobians at the most steps."""
+    """Draw bars of all Jacobians at the largest number of steps."""
     most = max(r["steps"] for r in rows)
     height = 0.26
     for at, of in enumerate(OF):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A selective scan in PyTorch beside what people run on CPUs today.
+"""A selective scan in PyTorch against the alternatives on CPUs.
 
-The ways: scanrec's fused call; a loop over steps, which is what the reference function does; the
-same loop compiled; a parallel scan of all gates and inputs, mambapy's (pip install mambapy); the
-composition by scanrec.torch.linear_scan. Value, and value with all gradients, float32; by default
-one layer of the smallest published Mamba at 1024 tokens.
-
+Measures scanrec's fused call; a loop over steps, as in the reference function; the same loop compiled; a
+parallel scan of all gates and inputs by mambapy (pip install mambapy); and the composition with
+scanrec.torch.linear_scan. Times the value, and the value with all gradients, in float32; by default for
+one layer of the smallest published Mamba with 1024 tokens.
     python bench/python/selective_scan.py --out build/bench
 """
 
@@ -21,7 +20,7 @@ import scanrec.torch
 
 
 def gates_and_inputs(u, delta, A, B):
-    """(B, L, D, N) of both: what the fused call never writes."""
+    """Gates and inputs, (B, L, D, N) each, which the fused call never writes to memory."""
     step = F.softplus(delta).transpose(1, 2)
     gate = torch.exp(step.unsqueeze(-1) * A)
     return gate, (step * u.transpose(1, 2)).unsqueeze(-1) * B.transpose(1, 2).unsqueeze(2)
@@ -88,7 +87,7 @@ def main():
         "--compiled",
         type=int,
         default=128,
-        help="most steps of a loop that is compiled, or differentiated, which writes T * T numbers",
+        help="most steps of a compiled loop, and of a loop's gradient, which writes T * T numbers",
     )
     args = parser.parse_args()
     rows = []

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Milliseconds per forward call and per gradient, for scanrec and its peers in one run.
 
-`state[t] = gate[t] * state[t-1] + input[t]` in JAX by scanrec, lax.associative_scan and lax.scan,
-with fresh outputs (whose pages are new every time) and with donated ones; in PyTorch by scanrec and
-torch.associative_scan, where PyTorch is there; and by the kernels alone, into arrays that stay
-("library": what the C++ library reaches, and 10 to 20 us of ctypes). PyTorch's way is timed as it
-is called, not compiled. Then fo-pooling and S5 in JAX, with fresh outputs, beside the same in plain
-JAX; and a filter with one coefficient, beside scipy.signal.lfilter and torchlpc, where these are
-there.
+Measures `state[t] = gate[t] * state[t-1] + input[t]`
+- in JAX by scanrec, lax.associative_scan and lax.scan, with fresh outputs (new pages in every call) and
+  with donated ones;
+- in PyTorch, if installed, by scanrec and torch.associative_scan, which is not compiled;
+- by the kernels alone, into arrays that are kept ("library": the C++ library and 10 to 20 us of ctypes).
+
+Also measures fo-pooling and S5 in JAX, with fresh outputs, against plain JAX; and a filter with one
+coefficient against scipy.signal.lfilter and torchlpc, if installed.
 
     python bench/python/throughput.py --out build/bench
 
-With --ours the peers are left out, as scripts/compare has it.
+--ours leaves out the peers; scripts/compare uses it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def problem(shape, dtype):
 
 
 def gradient_of(scan):
-    """States, and the gradients of gate and input."""
+    """States, and the gradients of gate and input, for given cotangents."""
 
     def forward_and_back(gate, input, cotangent):
         state, vjp = jax.vjp(scan, gate, input)
@@ -57,7 +58,7 @@ def gradient_of(scan):
 
 
 def donated(f, arrays, count):
-    """f as a call that writes to the results of the call before it."""
+    """A call of f that writes to the results of the previous call."""
     given = len(arrays)
     jitted = jax.jit(
         lambda *x: f(*x[:given]),
@@ -76,7 +77,7 @@ def donated(f, arrays, count):
 
 
 def chosen(ways, ours):
-    """Of some ways by name, all or ours."""
+    """All of the ways, or with `ours` only those of scanrec."""
     return {n: f for n, f in ways.items() if not ours or n.startswith("scanrec")}
 
 
@@ -168,7 +169,7 @@ def measure_torch(name, arrays, rows, ours):
 
 
 def pooled_by(scan):
-    """fo-pooling of packed pre-activations by JAX's activations and a scan."""
+    """fo-pooling of packed pre-activations by JAX's activations and the given scan."""
 
     def pool(pre):
         candidate, forget, output = jnp.split(pre, 3, -1)
@@ -249,7 +250,7 @@ def add(rows, case, way, what, outputs, ms):
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--ours", action="store_true", help="without peers")
+    parser.add_argument("--ours", action="store_true", help="leave out the peers")
     args = parser.parse_args()
     rows = []
     for name in args.cases:

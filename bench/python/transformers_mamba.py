@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mamba of Hugging Face transformers, as it is and after scanrec.torch.integrations.apply_to, in
-turn: the logits of a prompt, the same without scans, and tokens generated one at a time. The model
-has the smallest published size and random weights.
+"""Mamba of Hugging Face transformers, before and after scanrec.torch.integrations.apply_to.
 
+Measures the logits of a prompt, the logits without scans, and the generation of tokens one at a time, in
+turn. The model has the smallest published size and random weights.
     python bench/python/transformers_mamba.py --out build/bench
 """
 
@@ -27,14 +27,16 @@ def milliseconds(f):
 
 
 def no_scan(hidden_states, *_, return_last_state=False, **__):
-    """In place of a scan: what the rest of a layer takes."""
+    """Replaces a scan, to time the rest of a layer."""
     return (hidden_states, None) if return_last_state else hidden_states
 
 
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, default=1024)
-    parser.add_argument("--new-tokens", type=int, default=32, help="to generate from 8 tokens")
+    parser.add_argument(
+        "--new-tokens", type=int, default=32, help="tokens to generate after 8 given ones"
+    )
     parser.add_argument("--layers", type=int, default=SMALLEST["num_hidden_layers"])
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
@@ -82,7 +84,7 @@ def main():
         ("generation", "scanrec", ours_generates),
     )
     best = {}
-    for _ in range(args.rounds + 1):  # the first of them warms up
+    for _ in range(args.rounds + 1):  # the first round warms up
         for what, way, f in cases:
             best[what, way] = min(best.get((what, way), float("inf")), milliseconds(f))
     rows = []

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the built site: links and anchors, that nothing is loaded from elsewhere, and every page
-in Chromium, as a phone and a desktop show it, by day and at night. Pictures of some pages stay in
-screenshots/.
+"""Check the built site: links, anchors, absence of external resources, and every page in Chromium.
+
+Pages are opened at the sizes of a phone and a desktop, in light and dark mode. Screenshots of some pages
+stay in screenshots/.
 
     python docs/site/check.py build/docs
 """
@@ -46,8 +47,8 @@ LOADS = {
     "video": "src",
     "object": "data",
 }
-#: What reaches beyond the window, unless it is within something that scrolls. The theme has the
-#: whole article scroll: that does not count.
+#: Elements that reach beyond the window, unless a scrolling element contains them. The theme makes the
+#: whole article scroll; that does not count.
 OVERFLOW = """room => {
   const scrolls = e => ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX);
   const within = e => {
@@ -88,7 +89,7 @@ def is_foreign(address):
 
 
 def check_files(site, complain):
-    """Links, anchors, and addresses of what pages and style sheets load."""
+    """Check links, anchors, and the addresses that pages and style sheets load."""
     pages = {p: Page(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
     for path, page in pages.items():
         name = path.relative_to(site)
@@ -96,15 +97,15 @@ def check_files(site, complain):
             if is_foreign(address):
                 complain(f"{name}: loads {address}")
             elif not address.startswith("data:") and not goal(site, path, address)[0].exists():
-                complain(f"{name}: loads {address}, which is not there")
+                complain(f"{name}: loads {address}, which does not exist")
         for address in page.links:
             if re.match(r"[a-z]+:", address):
                 continue
             to, anchor = goal(site, path, address)
             if not to.exists():
-                complain(f"{name}: links to {address}, which is not there")
+                complain(f"{name}: links to {address}, which does not exist")
             elif anchor and to in pages and anchor not in pages[to].ids:
-                complain(f"{name}: links to {address}, where nothing has that name")
+                complain(f"{name}: links to {address}, but the page has no such anchor")
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
         for address in re.findall(
             r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", path.read_text(encoding="utf-8")
@@ -138,7 +139,7 @@ def open_pages(site, names, complain):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=["--no-sandbox"]
-        )  # as root it has none
+        )  # Chromium's sandbox does not work for root
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 context = browser.new_context(
@@ -158,10 +159,10 @@ def open_pages(site, names, complain):
                     "request",
                     lambda r, here=here: (
                         r.url.startswith((home, "data:"))
-                        or complain(f"{here[0]}: asks for {r.url}")
+                        or complain(f"{here[0]}: requests {r.url}")
                     ),
                 )
-                # Colours change no widths: by night only what is shown is opened.
+                # Colours do not change widths, so dark mode opens only the pages of SHOWN.
                 for name in names if scheme == "light" else SHOWN:
                     here[0] = f"{name}, {size}, {scheme}"
                     tab.goto(f"{home}/{name}.html", wait_until="load")
@@ -186,7 +187,7 @@ def open_pages(site, names, complain):
 
 
 def search(tab, home, here, complain):
-    """That the search finds a call in the references and in the documents."""
+    """Check that the search finds a call in the references and in the documents."""
     here[0] = "search"
     tab.goto(f"{home}/search.html?q=linear_scan_vjp")
     tab.wait_for_selector("#search-results li")
@@ -209,9 +210,9 @@ def main():
     names = check_files(site, complain)
     missing = [name for name in SHOWN if name not in names]
     for name in missing:
-        complain(f"{name}: no such page")
+        complain(f"{name}: this page does not exist")
     pictures = open_pages(site, names, complain) if not missing else 0
-    print(f"{len(names)} pages, {pictures} pictures of them in {site / 'screenshots'}")
+    print(f"{len(names)} pages, {pictures} screenshots in {site / 'screenshots'}")
     return 1 if problems else 0
 
 

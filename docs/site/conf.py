@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sphinx's settings. The pages are put together by stage.py; everything they load is their own."""
+"""Settings of Sphinx. stage.py makes the pages, and these load nothing from other sites."""
 
 import pathlib
 import re

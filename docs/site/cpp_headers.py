@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a header declares for its users: each declaration without its body, and the `///` above it.
+"""Read the documented declarations of a header: each without its body, with the `///` comment above it.
 
-Namespaces `detail`, private members and declarations without a comment are left out.
+Leaves out namespaces `detail`, private members and declarations without a comment.
 """
 
 import re
@@ -11,7 +11,7 @@ import tree_sitter
 import tree_sitter_cpp
 
 NOISE = re.compile(r"\b(SCANREC_INLINE|SCANREC_HD|SCANREC_C_API)\b ?")
-#: Not in the parser's grammar: our macros, preprocessor lines, nested inline namespaces, `= {}`.
+#: Text that the parser's grammar lacks: our macros, preprocessor lines, nested inline namespaces, `= {}`.
 UNPARSED = re.compile(
     r"\b(?:SCANREC_INLINE|SCANREC_HD|SCANREC_C_API)\b|^SCANREC_[A-Z_]+\([^\n]*\)$"
     r"|^[ \t]*#(?:\\\n|[^\n])*|(?<=::)inline(?= )|(?<== )\{\}(?=[,)])",
@@ -26,11 +26,11 @@ class Declaration:
     name: str  # qualified, without scanrec::
     kind: str  # function, type, concept, alias, constant
     comment: list[str]
-    texts: list[str] = field(default_factory=list)  # it, and overloads that share its comment
+    texts: list[str] = field(default_factory=list)  # the declaration, and overloads that share its comment
 
 
 def parsed(text):
-    """The syntax tree; byte positions are those of the text."""
+    """The syntax tree of a text, with the text's byte positions."""
 
     def instead(match):
         fill = "0" if match[0] == "{}" else " "
@@ -61,7 +61,7 @@ def name_of(node):
 
 
 def understood(node):
-    """Raises ValueError where the parser gave up, since declarations may be lost there."""
+    """Raise ValueError if the parser failed at a node, since declarations may be lost there."""
     if node.type == "ERROR":
         raise ValueError(
             f"line {node.start_point[0] + 1}: expected a declaration, got {node.text!r}"
@@ -69,7 +69,7 @@ def understood(node):
 
 
 def hidden(node, elided):
-    """Appends (from, to, replacement) for bodies of functions and private members."""
+    """Append (from, to, replacement) for the bodies of functions and for private members."""
     if node.type == "function_definition":
         body = node.child_by_field_name("body")
         if body is not None:
@@ -91,7 +91,7 @@ def hidden(node, elided):
 
 
 def tidy(text):
-    """A declaration as it is shown: no macros, continuation lines moved as their bracket was."""
+    """A declaration for display: without macros, and with continuation lines moved like their bracket."""
     lines, depth, shift = [], 0, 0
     for line in text.splitlines():
         kept = NOISE.sub("", line)
@@ -101,14 +101,14 @@ def tidy(text):
         if depth == 0:
             shift = len(line) - len(NOISE.sub("", line))
         depth += sum(code.count(c) for c in "([") - sum(code.count(c) for c in ")]")
-        if kept.strip() or not line.strip():  # a macro alone leaves no line
+        if kept.strip() or not line.strip():  # drop a line with only a macro
             lines.append(re.sub(r"///<?", "//", kept).rstrip())
     text = re.sub(r"\n\s*\n(\s*\})", r"\n\1", "\n".join(lines))
     return re.sub(r"\s*// NOLINT[^\n;]*(;?)", r"\1", re.sub(r"\n{3,}", "\n\n", text))
 
 
 class Header:
-    """A header's declarations, in its order, and its opening comment."""
+    """The declarations of a header, in order, and its opening comment."""
 
     def __init__(self, text):
         self.text = text
@@ -118,7 +118,7 @@ class Header:
         self._scan(parsed(text), "")
 
     def _comment(self, row):
-        """The `///` lines right above a row, without their slashes."""
+        """The `///` lines directly above a row, without their slashes."""
         lines, above = [], self.text.splitlines()[:row]
         while above and re.match(r"\s*///(?!<)", above[-1]):
             lines.insert(0, above.pop().strip()[3:].removeprefix(" "))
@@ -145,7 +145,7 @@ class Header:
         if not comment and not overload:
             return
         source, elided, text = self.text.encode(), [], ""
-        done = source.rfind(b"\n", 0, node.start_byte) + 1  # a macro may stand before it
+        done = source.rfind(b"\n", 0, node.start_byte) + 1  # a macro may precede the node
         hidden(node, elided)
         for first, to, instead in elided:
             text, done = text + source[done:first].decode().rstrip() + instead, to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the pages of the C++ reference from the headers and reference.toml."""
+"""Write the pages of the C++ reference from the headers and reference.toml."""
 
 import re
 
@@ -28,7 +28,7 @@ def escaped(text):
 
 
 class Prose:
-    """Words of comments as Markdown, where names of the reference and documents are links."""
+    """Text of comments as Markdown, with links for names of the reference and of documents."""
 
     def __init__(self, names, documents):
         self.names, self.documents = names, documents
@@ -113,7 +113,7 @@ def listed(root):
 
 
 def problems(root):
-    """Headers that reference.toml lacks or should not name, in words; needs no parser."""
+    """Messages about headers that reference.toml lacks or should not name. Needs no parser."""
     include = root / "include" / "scanrec"
     named = {name for page in listed(root) for name in page["headers"]}
     documented = {
@@ -129,7 +129,7 @@ def problems(root):
 
 
 def read(root):
-    """[(page, [(header, its Header, the declarations that are shown)])]."""
+    """[(page, [(header's name, its Header, the declarations to show)])]."""
     from cpp_headers import Header  # needs the tools of scripts/docs
 
     pages, found = [], problems(root)
@@ -155,8 +155,8 @@ def read(root):
 
 
 def write(root, out, documents, source_page):
-    """Writes a page for each, and an overview; source_page(path) is the address of a file's page.
-    Returns the names that have a place."""
+    """Write the pages and an overview. source_page(path) returns the address of a source file's page.
+    Returns the documented names."""
     pages = read(root)
     names = {d.name for _, sections in pages for _, _, shown in sections for d in shown}
     prose, given = Prose(names, documents), set()
@@ -165,7 +165,7 @@ def write(root, out, documents, source_page):
     overview = [
         "# C++ reference\n",
         "From the comments of the headers. `#include <scanrec/scan.hpp>` has the calls on "
-        "CPUs; what else a page needs is named on it. All is in `namespace scanrec`.\n",
+        "CPUs; pages name the other headers they need. All names are in `namespace scanrec`.\n",
     ]
     toctree = []
     for page, sections in pages:
@@ -186,7 +186,7 @@ def write(root, out, documents, source_page):
                     given.add(d.name)
                     table.append((d.name, prose.line(first_sentence(d.comment), d.name)))
                 above = shown[shown.index(d) - 1] if d is not shown[0] else None
-                if above is None or above.name != d.name:  # else one more of that name
+                if above is None or above.name != d.name:  # otherwise it is another overload
                     lines.append(f"### {escaped(d.name)}\n")
                 if not again:
                     lines.append(f"```{{index}} single: {d.name} (C++ {KINDS[d.kind]})\n```\n")
@@ -207,7 +207,7 @@ def write(root, out, documents, source_page):
 
 
 def first_sentence(lines):
-    """The first sentence of a comment, or what stands before its formula."""
+    """The first sentence of a comment, or the text before its formula."""
     words = []
     for line in lines:
         if not line.strip() or line.startswith("    ") or LABEL.match(line):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the page of measured figures: tables of bench/results, each with where it comes
-from."""
+"""Write the page of measured figures: tables of bench/results, each with its provenance."""
 
 import html
 import pathlib
@@ -9,18 +8,18 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from table import read
 
-#: Of each record: its title, what is measured, and the beginnings of the names of its pictures.
+#: For each record: its title, a description, and the prefixes of its picture names.
 RECORDS = {
     "linear_scan": (
         "Linear scans",
-        "Part of the speed of reading and writing the same arrays without the recurrence, "
+        "Fraction of the speed of reading and writing the same arrays without the recurrence, "
         "and nanoseconds per element.",
         ("fraction_of_baseline", "time_against_steps"),
     ),
     "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
     "selective_scan": (
         "Selective scans",
-        "Part of the speed of the same exponentials and products over the same arrays, without "
+        "Fraction of the speed of the same exponentials and products over the same arrays, without "
         "the recurrence, and nanoseconds per state and step.",
         (),
     ),
@@ -37,29 +36,29 @@ RECORDS = {
     ),
     "distributed": (
         "Time over processes",
-        "The time of the slowest process by that of one process that does "
-        "everything: below 1 it pays.",
+        "The time of the slowest process divided by the time of one process that does "
+        "everything. Below 1, splitting is faster.",
         ("distributed_",),
     ),
     "python/throughput": (
         "JAX, PyTorch and NumPy",
-        "Milliseconds for the states, and with the gradients of gate and "
-        "input; [Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes.",
+        "Milliseconds for the states, and for the states with the gradients of gate and "
+        "input. [Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes.",
         (),
     ),
     "python/call_overhead": (
         "Small calls",
-        "Microseconds for float32 of (1, 16, 64), most of them in Python and the framework.",
+        "Microseconds for float32 of (1, 16, 64), mostly spent in Python and the framework.",
         (),
     ),
     "python/selective_scan": (
         "Selective scans in PyTorch",
-        "Milliseconds for a layer of the smallest published Mamba, the value and all gradients.",
+        "Milliseconds for a layer of the smallest published Mamba: the value, and all gradients.",
         (),
     ),
     "python/transformers_mamba": (
         "Mamba of transformers",
-        "Milliseconds for the logits of a prompt, by the smallest published size.",
+        "Milliseconds for the logits of a prompt, with a model of the smallest published size.",
         (),
     ),
     "python/gate_jacobian": (
@@ -70,12 +69,12 @@ RECORDS = {
     "python/compile_time": ("Compiling in JAX", "Milliseconds.", ()),
     "python/peak_memory": (
         "Memory of a gradient",
-        "Peak, and the same in arrays of the input's size.",
+        "Peak memory, in bytes and in arrays of the input's size.",
         (),
     ),
     "python/log_step_qrnn": ("Against log2(T) shifted multiply-adds", "Milliseconds.", ()),
 }
-#: Of flat records: what rows and columns are, and the value.
+#: For flat records: the keys of rows, the keys of columns, and the value.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
@@ -104,7 +103,7 @@ def bar(fraction):
 
 
 def table(corner, columns, rows):
-    """rows: [(head, [cells as HTML])]."""
+    """Format a table; rows are (head, [cells as HTML])."""
     heads = "".join(f"<th>{number(c)}</th>" for c in (corner, *columns))
     body = "".join(
         f"<tr><th>{number(head)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
@@ -117,7 +116,7 @@ def table(corner, columns, rows):
 
 
 def pivot(corner, entries, show):
-    """entries: {(row, column): value}, in their order."""
+    """Format a table from {(row, column): value}, in this order."""
     rows, columns = (
         list(dict.fromkeys(r for r, _ in entries)),
         list(dict.fromkeys(c for _, c in entries)),
@@ -145,7 +144,7 @@ def of_benchmarks(runs):
         else:
             single[parts[0], parts[1]] = run
 
-    # Selective scans have a second baseline, of the same arithmetic, and their time goes by states.
+    # Selective scans are compared with an arithmetic baseline, and their time is per state.
     def both(run):
         part = run.get("fraction_of_arithmetic", run["fraction_of_baseline"])
         time = run.get("ns/state", run["ns/element"])
@@ -180,7 +179,7 @@ def of_benchmarks(runs):
 
 
 def of_rows(name, rows):
-    kinds = {}  # rows of one record may be of several kinds, each with its own columns
+    kinds = {}  # a record may have rows of several kinds, each with its own columns
     for row in rows:
         kinds.setdefault(tuple(row), []).append(row)
     if len(kinds) > 1:
@@ -256,7 +255,7 @@ def write(root, out):
     lines = [
         "# Measured figures\n",
         "Tables are made from [bench/results](/bench/results/README.md) when this page is built; "
-        "[what the columns mean](/docs/tuning.md#benchmarks). A bar is full where a call is as fast as reading and "
+        "[what the columns mean](/docs/tuning.md#benchmarks). A full bar means that a call is as fast as reading and "
         "writing its arrays.\n",
     ]
     for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:

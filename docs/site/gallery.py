@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the gallery: a card for every program among the examples, with the first sentence of its
-file."""
+"""Write the gallery: a card for every example program, with the first sentence of its file."""
 
 import ast
 import re
 
-#: The pictures that go with programs, where they are in the repository.
+#: Pictures of programs, by their path in the repository.
 PICTURES = {
     "co2_smoothers": "docs/pictures/co2_smoothers.png",
     "qrnn_text": "docs/pictures/text_learning_curve.png",
@@ -15,7 +14,7 @@ PICTURES = {
 
 
 def description(path):
-    """What a file says of itself first: a docstring, or the comment below the SPDX line."""
+    """The opening text of a file: its docstring, or the comment below the SPDX line."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return ast.get_docstring(ast.parse(text)) or ""
@@ -26,7 +25,7 @@ def description(path):
 
 
 def sentence(text):
-    """The first sentence: of the first paragraph, up to a full stop or a formula."""
+    """The first sentence of the first paragraph, up to a full stop or a formula."""
     first = " ".join(text.split("\n\n")[0].split())
     match = re.match(r".+?\.(?= |$)", first)
     return match[0] if match else first.rstrip(":")
@@ -48,7 +47,7 @@ def programs(root):
 
 
 def calls(path):
-    """The calls of the library that a program and the headers beside it make, by name."""
+    """The names of the library calls in a program and in the headers beside it."""
     text = path.read_text(encoding="utf-8")
     for name in re.findall(r'#include "(\w+\.hpp)"', text):
         text += (path.parent / name).read_text(encoding="utf-8")
@@ -71,8 +70,8 @@ def calls(path):
 def write(root, out, source_page, escaped):
     lines = [
         "# Gallery\n",
-        "Programs that learn, forecast and measure: from [examples](/source/examples/index.md) in C++ "
-        "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs those in C++ and draws "
+        "Programs that learn, forecast and measure, from [examples](/source/examples/index.md) in C++ "
+        "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs the C++ programs and draws "
         "their pictures.\n",
     ]
     for heading, suffix in (("In C++", ".cpp"), ("In Python", ".py")):
@@ -89,7 +88,7 @@ def write(root, out, source_page, escaped):
             ]
             if picture:
                 if not (root / picture).exists():
-                    raise SystemExit(f"docs/site/gallery.py: {picture} is not there")
+                    raise SystemExit(f"docs/site/gallery.py: {picture} does not exist")
                 lines += [
                     f":img-top: /{picture}",
                     f":img-alt: {picture.rpartition('/')[2][:-4].replace('_', ' ')}",

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the pages of the Python reference from the sources: signatures and docstrings, read, not
-run.
+"""Write the pages of the Python reference from signatures and docstrings in the sources.
 
-So it needs neither the built library nor JAX nor PyTorch. A module is public if it and the packages
-above it have no underscore, and it has an `__all__`; what that names is followed to where it is
-defined. Docstrings of functions with the decorator `documented` are composed by _op/doc.py of the
-package.
+The sources are parsed, not run, so neither the built library nor JAX nor PyTorch is needed. A module is
+public if it has an `__all__`, and neither its name nor that of a parent package begins with an
+underscore. Names in `__all__` are followed to their definitions. For functions with the decorator
+`documented`, _op/doc.py of the package composes the docstring.
 """
 
 import ast
@@ -42,13 +41,13 @@ def public_modules(package):
 
 
 def is_overload(node):
-    """Whether it is a signature alone, for type checkers: the function itself has them all."""
+    """Whether a node is only a signature for type checkers; the function itself has all arguments."""
     return any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
 
 
 def made(module, call):
-    """The function that ``named(name, body, **options)`` of ``scanrec.compat`` makes, as a
-    definition."""
+    """The definition of the function that ``named(name, body, **options)`` of ``scanrec.compat``
+    makes."""
     name, body = (ast.unparse(x).strip("'") for x in call.args)
     definitions = {node.name: node for node in module.tree.body if hasattr(node, "name")}
     function = copy.deepcopy(definitions[body])
@@ -67,7 +66,7 @@ def made(module, call):
 
 
 def with_members(module, namespace):
-    """A class with the functions that ``named`` makes in it, and with those of private bases."""
+    """A class with the functions that ``named`` makes in it, and with those of its private bases."""
     private = {b.id for b in namespace.bases if isinstance(b, ast.Name) and b.id.startswith("_")}
     inherited = [m for n in module.tree.body if getattr(n, "name", "") in private for m in n.body]
     whole = copy.copy(namespace)
@@ -81,8 +80,8 @@ def with_members(module, namespace):
 
 
 def find(package, module, name, depth=0):
-    """(where it is defined, its node), or (None, None) if it is a module or comes from
-    elsewhere."""
+    """(the module that defines a name, its node), or (None, None) if it is a module or another
+    package defines it."""
     for node in module.tree.body:
         is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
         if is_named and isinstance(node, ast.ClassDef):
@@ -113,7 +112,7 @@ def source(package, module, name):
 
 
 def text_of(package, module, name):
-    """The string that a name of a module is defined as, there or where it is imported from."""
+    """The string that a name is defined as, in a module or in the module it is imported from."""
     for node in module.tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
@@ -121,7 +120,7 @@ def text_of(package, module, name):
 
 
 def compose(package, module, function):
-    """Replaces the docstring of a function by the one that ``documented`` composes."""
+    """Replace the docstring of a function by the one that ``documented`` composes."""
     for each in function.decorator_list:
         if not ast.unparse(each).startswith("documented("):
             continue
@@ -134,7 +133,7 @@ def compose(package, module, function):
 
 
 def describe(package, module, node):
-    """Adds to a layer what it inherits from scanrec._layers: its description, public members."""
+    """Add to a layer what it inherits from scanrec._layers: a description and public members."""
     for base in getattr(node, "bases", ()):
         where, spec = find(package, module, ast.unparse(base).partition("[")[0])
         if where is None or not where.name.startswith("scanrec._layers."):
@@ -158,8 +157,8 @@ def indented(text, by=3):
 
 
 def converted(doc, documents):
-    """A numpydoc docstring as reStructuredText: sections as field lists, parameters as
-    definitions."""
+    """Convert a numpydoc docstring to reStructuredText: sections become field lists, and parameters
+    become definitions."""
     lines, out = doc.splitlines(), []
     heads = [i for i in range(len(lines) - 1) if SECTION.match(lines[i + 1]) and lines[i].strip()]
     out.append("\n".join(lines[: heads[0] if heads else len(lines)]).strip())
@@ -180,7 +179,7 @@ def converted(doc, documents):
                         entries.append(f"{words} : {kind.rstrip(':')}" if kind else words)
                     else:
                         entries += [words, f"    {kind}"]
-                else:  # what is said of one, or after all of them
+                else:  # the description of an entry, or text after all entries
                     entries.append(line)
             out.append(f":{title}:\n" + indented("\n".join(entries).strip("\n")))
         else:
@@ -205,7 +204,7 @@ def entry(node, documents, method=False):
     methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not is_overload(n)]
     initial = next((n for n in methods if n.name == "__init__"), None)
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
-    # A bare name is one of this package's own, which readers do not meet, or of the language.
+    # A bare name is an internal base class of this package, or belongs to the language.
     bases = ", ".join(
         f"``{b}``"
         for b in map(ast.unparse, node.bases)
@@ -254,7 +253,7 @@ def exports(package):
 
 
 def problems(root):
-    """Public names without a docstring, in words."""
+    """Messages about public names without a docstring."""
     return [
         f"{module.name}.{item} has no docstring"
         for module, found in exports(root / "python" / "src" / "scanrec")
@@ -270,7 +269,7 @@ def headed(title):
 def module_page(module, found, documents):
     """The lines of a module's page: its docstring, a table of names, an entry for each."""
     lines = [*headed(module.name), f".. py:module:: {module.name}", ""]
-    # What is indented is code, with or without a mark before it.
+    # Indented text is code, even without a preceding double colon.
     doc = re.sub(r"(?<!::)\n\n(?=    \S)", "\n\n::\n\n", ast.get_docstring(module.tree) or "")
     lines += [doc, "", f".. py:currentmodule:: {module.name}", ""]
     table, entries = [], []
@@ -283,7 +282,7 @@ def module_page(module, found, documents):
 
 
 def overview_page(title, about, modules, contents):
-    """The lines of a page that names modules, their names, and in `contents` the pages below it."""
+    """The lines of a page that lists modules and their names; `contents` lists the pages below it."""
     lines = [*headed(title), about, ""]
     for module, found in modules:
         words = (ast.get_docstring(module.tree) or "").split("\n\n")[0].replace("\n", " ")
@@ -294,7 +293,7 @@ def overview_page(title, about, modules, contents):
 
 
 def write(root, out, documents):
-    """Writes a page for each public module, and overviews. Returns what has a place."""
+    """Write a page for each public module, and overviews. Return the documented names."""
     package, folder = root / "python" / "src" / "scanrec", out / "reference" / "python"
     folder.mkdir(parents=True, exist_ok=True)
     if found := problems(root):
@@ -303,23 +302,23 @@ def write(root, out, documents):
     def save(name, lines):
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    own, others = [], []  # those in place of other packages are many, and have an overview
+    own, others = [], []  # the many modules that replace other packages have an overview of their own
     for module, names in exports(package):
         save(module.name, module_page(module, names, documents))
         (others if module.name.startswith("scanrec.compat.") else own).append((module, names))
     about = (
-        "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
-        "differentiates, batches and compiles: :doc:`/docs/python_derivatives`."
+        "From the docstrings. :doc:`/docs/python_derivatives` describes how calls behave in JAX and "
+        "PyTorch, with tables of derivatives, batching and compilation."
     )
     contents = [module.name for module, _ in own]
     if others:
         compat = Module(package, "scanrec.compat")
-        words = f"{ast.get_docstring(compat.tree)}\n\nWhat differs: :doc:`/docs/compat`."
+        words = f"{ast.get_docstring(compat.tree)}\n\nDifferences: :doc:`/docs/compat`."
         save(
             "scanrec.compat",
             overview_page("scanrec.compat", words, others, [m.name for m, _ in others]),
         )
-        about += " Functions of other packages, by their names: :doc:`scanrec.compat`."
+        about += " Functions with the names of other packages: :doc:`scanrec.compat`."
         contents.append("scanrec.compat")
     save("index", overview_page("Python reference", about, own, contents))
     return {f"{module.name}.{name}" for module, names in (*own, *others) for name, _ in names}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Puts the sources of the site together: documents where they are in the repository, generated
-pages, and a page for every file that they link to.
+"""Assemble the sources of the site: documents at their repository paths, generated pages, and a page for
+every file that documents link to.
 
     python docs/site/stage.py build/docs-source
 """
@@ -18,7 +18,7 @@ import gallery
 import python_reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: A block of code, a span of it, or a link with its address; what begins first counts.
+#: A code block, a code span, or a link with its address; whichever begins first matches.
 CODE_OR_LINK = re.compile(
     r"^ *(```+|~~~+).*?^ *\1 *$|(`+)(?!`).*?(?<!`)\2(?!`)|"
     r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()\s*<?([^)\s>]+)>?\)",
@@ -56,23 +56,23 @@ class Site:
         self.files = {name for name in tracked if (ROOT / name).is_file()}
 
     def source_page(self, name):
-        """The address of the page that shows a file, or what is in a folder."""
+        """The address of the page that shows a file or lists a folder."""
         self.sources.add(name)
         return f"/source/{name}/index.md" if (ROOT / name).is_dir() else f"/source/{name}.md"
 
     def document(self, name):
-        """Copies a document and whatever it links to, so that the links work."""
+        """Copy a document and everything it links to, so that the links work."""
         if name in self.pages:
             return
         self.pages.add(name)
         text = (ROOT / name).read_text(encoding="utf-8")
         if not re.search(rf"^(?:.*<)?{name[:-3]}>?$", self.index, re.M):
-            text = f"---\norphan: true\n---\n\n{text}"  # reached by a link alone
+            text = f"---\norphan: true\n---\n\n{text}"  # reached only by links
         self.write(name, CODE_OR_LINK.sub(lambda m: self._link(name, m) if m[4] else m[0], text))
 
     def which_call(self, cpp, python):
-        """Has the tables of docs/which_call.md link to the references, by their columns'
-        languages."""
+        """Link the tables of docs/which_call.md to the references, by the language of their
+        columns."""
         heads = {"NumPy": "scanrec", "JAX": "scanrec.jax", "PyTorch": "scanrec.torch"}
         lines, columns = [], []
         for line in (self.out / "docs" / "which_call.md").read_text(encoding="utf-8").splitlines():
@@ -111,7 +111,7 @@ class Site:
             self.copy(goal)
             return match[0]
         if not (ROOT / goal).exists():
-            return match[0]  # which Sphinx complains of
+            return match[0]  # Sphinx reports the broken link
         return f"{match[3]}{self.source_page(goal)})"
 
     def write(self, name, text):
@@ -124,7 +124,7 @@ class Site:
         shutil.copyfile(ROOT / name, self.out / name)
 
     def show_sources(self):
-        """Pages of the files that are linked to; a folder brings its files."""
+        """Write pages of the linked files; a linked folder includes its files."""
         for name in sorted(self.sources):
             if (ROOT / name).is_dir():
                 self._folder(name)
@@ -157,8 +157,8 @@ class Site:
 
 
 def landing():
-    """Return index.md with its @names@ replaced by the C++ snippets of the README and of
-    which_call.md, and by the parts of the README's first Python block."""
+    """Return index.md with its @names@ replaced by the C++ snippets of README.md and
+    docs/which_call.md, and by the parts of README.md's first Python block."""
     text = (ROOT / "docs" / "site" / "index.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     which_call = (ROOT / "docs" / "which_call.md").read_text(encoding="utf-8")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Whether kernels for GPUs are built, and for which: sets with_cuda, CMAKE_CUDA_ARCHITECTURES and
-# more_gpus, machine code beside them; enables CUDA.
+# Decides whether kernels for GPUs are built, and for which GPUs. Sets with_cuda, CMAKE_CUDA_ARCHITECTURES
+# and more_gpus (GPUs with additional machine code), and enables CUDA.
 
 set(asked OFF)
 if(CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})
   set(asked ON)
 endif()
 
-# Compute capabilities of this machine's, as CMake writes them; 8.0 or newer will do. Who says ON means
-# all machines: what a wheel holds does not depend on where it was built.
+# Compute capabilities of this machine's GPUs, from 8.0 on, in CMake's notation. SCANREC_CUDA=ON builds for
+# all machines: the contents of a wheel do not depend on the machine that builds it.
 set(gpus)
 if(SCANREC_CUDA STREQUAL "AUTO")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -25,12 +25,12 @@ endif()
 
 if(SCANREC_CUDA STREQUAL "AUTO" AND NOT gpus AND NOT asked)
   message(STATUS "scanrec: no GPU of compute capability 8.0 or newer here, so no kernels for GPUs; "
-                 "CMAKE_ARGS=-DSCANREC_CUDA=ON builds them all the same")
+                 "CMAKE_ARGS=-DSCANREC_CUDA=ON builds them anyway")
   return()
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER)
-  unset(CMAKE_CUDA_COMPILER CACHE)  # it may be there by now
+  unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been installed since
 endif()
 include(CheckLanguage)
 check_language(CUDA)
@@ -38,17 +38,17 @@ if(NOT CMAKE_CUDA_COMPILER)
   find_program(SCANREC_NVCC nvcc)
   set(why "no nvcc is in PATH")
   if(SCANREC_NVCC)
-    set(why "${SCANREC_NVCC} compiles nothing with this compiler")
+    set(why "${SCANREC_NVCC} does not work with this C++ compiler")
   endif()
   if(SCANREC_CUDA STREQUAL "AUTO")
-    message(WARNING "scanrec: no kernels for GPUs, since ${why}; CMAKE_ARGS=-DSCANREC_CUDA=OFF does without")
+    message(WARNING "scanrec: no kernels for GPUs, since ${why}; CMAKE_ARGS=-DSCANREC_CUDA=OFF silences this warning")
     return()
   endif()
   message(FATAL_ERROR "scanrec: SCANREC_CUDA=${SCANREC_CUDA}, but ${why}")
 endif()
 
-# One PTX for all, since nothing in the kernels is for newer GPUs alone: to make it is most of the
-# work. It is in the library as well, for GPUs newer than these.
+# One PTX for all GPUs, since no kernel uses features of newer GPUs and most of the build time is spent on
+# PTX. The library also contains it, for GPUs newer than those listed.
 set(more_gpus)
 execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
 if(NOT asked)
@@ -74,7 +74,7 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.3 AND CMAKE_CUDA_COMPILER_ID STRE
     set(kind WARNING)
   endif()
   message(${kind} "scanrec: no kernels for GPUs, since nvcc ${CMAKE_CUDA_COMPILER_VERSION} is too old: "
-                  "12.3 or newer will do")
+                  "expected 12.3 or newer")
   return()
 endif()
 set(with_cuda ON)

@@ -4,7 +4,7 @@
     input[t] = (value[t], marker[t])        answer = sum of marker[t] * value[t]
 
 This is the adding problem (Hochreiter and Schmidhuber, Long Short-Term Memory, 1997, experiment 4).
-Explained in docs/tutorial_jax.md.
+docs/tutorial_jax.md explains the program.
 
     pip install './python[jax]' optax && python python/examples/adding_jax.py
 """

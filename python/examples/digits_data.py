@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What both examples that read digits pixel by pixel share: the images as sequences, the command
-line, and the table of all layers at the end."""
+"""Shared parts of the examples that classify digits pixel by pixel: the images as sequences, the command
+line, and the table of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "digits.csv"
 
-#: Options of layers, beside their sizes.
+#: Options of the layers, in addition to their sizes.
 LAYERS = {
     "LSTM": {},
     "QRNN": {"kernel_size": 2},
@@ -24,7 +24,7 @@ LAYERS = {
 
 
 def read_digits():
-    """((images, digits) to learn from, (images, digits) held out): images are 64 numbers from -1 to
+    """((images, digits) for training, (images, digits) held out). An image is 64 numbers from -1 to
     1."""
     rows = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
     images, digits, learned = rows[:, :-1] / 8 - 1, rows[:, -1].astype(np.int64), len(rows) * 4 // 5
@@ -39,14 +39,14 @@ def parser_of(doc):
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument(
-        "--rate", type=float, default=1e-2, help="the largest, a tenth of the way in"
+        "--rate", type=float, default=1e-2, help="highest learning rate, after a tenth of the steps"
     )
     parser.add_argument("--seed", type=int, default=1)
     return parser
 
 
 def print_table(found):
-    """Of rows (layer, parameters, digits held out, those of them that were right, seconds per
+    """Print rows of (layer, parameters, number of held-out digits, correct ones, seconds per
     epoch)."""
     print("\n| layer | parameters | held out, right | seconds per epoch |\n|---|---|---|---|")
     for name, size, held, right, seconds in found:

@@ -4,7 +4,7 @@
     state[t] = pole * state[t-1] + input[t]        output[t] = sum of real part of weight * state[t]
 
 The unknown filter has three such resonators, so learned poles can be compared with true ones.
-Explained in docs/tutorial_filter_bank.md.
+docs/tutorial_filter_bank.md explains the program.
 
     pip install './python[jax]' optax && python python/examples/filter_bank.py
 """
@@ -19,12 +19,12 @@ import scanrec.jax
 
 
 def poles(params):
-    """Inside the unit circle for every value of the parameters."""
+    """Poles inside the unit circle, for any parameters."""
     return jnp.exp(jax.lax.complex(-jnp.exp(params["log_decay"]), params["angle"]))
 
 
 def bank(poles, real, imaginary, inputs):
-    """Inputs (T,) to outputs (T,)."""
+    """Map inputs (T,) to outputs (T,)."""
     states = scanrec.jax.linear_scan(poles, jnp.outer(inputs, jnp.ones_like(poles)))  # (T, K)
     return states.real @ real + states.imag @ imaginary
 
@@ -52,7 +52,7 @@ def measurement(steps):
 
 # [filter_bank_learn]
 def learn(inputs, outputs, angle, iterations=500):
-    """Parameters of as many resonators as there are angles to start from, and the error."""
+    """The parameters of one resonator per initial angle, and the error."""
     zeros = jnp.zeros(len(angle))
     log_decay = zeros + jnp.log(0.1)  # radius 0.905
     params = {"log_decay": log_decay, "angle": angle, "real": zeros, "imaginary": zeros}

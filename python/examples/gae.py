@@ -5,8 +5,9 @@
     delta[t]     = reward[t] + discount * value[t+1] - value[t]
 
 (Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016.)
-Episodes of all lengths lie one after the other in each row; where one ends nothing comes back from
-the next. Prints the largest difference from a loop over steps, and how long both take.
+Each row holds episodes of different lengths, one after the other. A reset at each start keeps rewards of
+the next episode out of the previous one. Prints the largest difference from a loop over steps, and the
+time of both.
 
     pip install ./python && python python/examples/gae.py
 """
@@ -22,8 +23,8 @@ import scanrec
 
 
 def advantages(reward, value, starts, last_value, discount=0.99, trace=0.95):
-    """reward, value: (environments, steps); starts: whether an episode begins at a step;
-    last_value: (environments,), of the state after the last step."""
+    """Advantages of shape (environments, steps), like reward and value. `starts` marks steps that begin
+    an episode; last_value, (environments,), is the value of the state after the last step."""
     after = np.concatenate([value[:, 1:], last_value[:, None]], 1)
     ends = np.concatenate([starts[:, 1:], np.zeros((len(starts), 1), bool)], 1)
     delta = reward + discount * np.where(ends, 0, after) - value
@@ -31,7 +32,7 @@ def advantages(reward, value, starts, last_value, discount=0.99, trace=0.95):
 
 
 def by_loop(reward, value, starts, last_value, discount=0.99, trace=0.95):
-    """The same, step by step as most code bases have it."""
+    """The same by a loop over steps, as in most code bases."""
     steps = reward.shape[1]
     out, carried = np.empty_like(reward), np.zeros(len(reward), reward.dtype)
     for t in reversed(range(steps)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An IIR filter whose poles and weights are learned: next year's sunspot number from all before.
+"""An IIR filter with learned poles and weights predicts next year's sunspot number from all before.
 
-A bank of resonators, each one complex pole, x[t] = pole * x[t-1] + number[t], and a prediction that
-is linear in their states. Poles stay within the unit circle; poles and weights are fitted together
-by L-BFGS with gradients through the scan, on the years before 1920, and tested on those after.
-Beside it: next year will be as this one, and a linear prediction from the last two years.
+The model is a bank of resonators, x[t] = pole * x[t-1] + number[t] with a complex pole each, and a
+prediction that is linear in their states. Poles stay within the unit circle. L-BFGS fits poles and
+weights together, with gradients through the scan, on the years before 1920; later years are the test.
+The alternatives are this year's number, and a linear prediction from the last two years.
 
     pip install './python[jax]' scipy && python python/examples/learned_filter.py
 """
@@ -27,7 +27,7 @@ SERIES = pathlib.Path(__file__).resolve().parents[2] / "data" / "sunspots_yearly
 
 
 def predictions(parameters, series):
-    """For every year, from the years before it."""
+    """The prediction for every year, from the years before it."""
     decay, angle, real, imaginary, level = parameters
     poles = jnp.exp(jax.lax.complex(-jnp.exp(decay), angle))
     states = scanrec.jax.linear_scan(poles, series[:, None] + jnp.zeros_like(poles))
@@ -36,7 +36,7 @@ def predictions(parameters, series):
 
 
 def start(resonators):
-    """Periods of 4 to 60 years, forgotten within 20."""
+    """Initial parameters: periods of 4 to 60 years, and a memory of 20 years."""
     angle = 2 * np.pi / np.geomspace(4, 60, resonators)
     return [np.full(resonators, np.log(1 / 20)), angle, *np.zeros((2, resonators)), np.zeros(())]
 

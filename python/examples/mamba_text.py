@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A character language model of Mamba blocks in PyTorch, beside one of QRNN layers.
+"""A character language model of Mamba blocks in PyTorch, compared with one of QRNN layers.
 
-Blocks of a projection, a causal convolution, scanrec.torch.selective_scan and a gate. Both models
-learn for the same time, a chunk each in turn, and are measured on the end of the text; the Mamba
-model then writes, a character at a time, by selective_state_update. Draws both learning curves.
+A block has a projection, a causal convolution, scanrec.torch.selective_scan and a gate. The models train
+for the same time, taking turns by chunks, and are evaluated on the end of the text. The Mamba model then
+generates text, a character at a time, by selective_state_update. Draws both learning curves.
 
     pip install './python[torch]' tqdm matplotlib
     python python/examples/mamba_text.py --out build/text
@@ -26,7 +26,7 @@ import scanrec.torch
 
 
 class MambaBlock(nn.Module):
-    """x + Mamba(x / rms(x)). Carries the states, and what the convolution still sees."""
+    """x + Mamba(x / rms(x)). Carries the states and the last inputs of the convolution."""
 
     def __init__(self, channels, expand=2, states=16, window=4):
         super().__init__()
@@ -38,14 +38,14 @@ class MambaBlock(nn.Module):
         self.delta = nn.Linear(self.rank, inner, bias=False)
         nn.init.uniform_(self.delta.weight, -(self.rank**-0.5), self.rank**-0.5)
         steps = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)))
-        # Whose softplus are the steps.
+        # The softplus of the bias is the step.
         self.delta_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
         self.log_decay = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))
         self.output = nn.Linear(inner, channels, bias=False)
 
     def begin(self, x):
-        """What a sequence begins with."""
+        """The carry at the start of a sequence."""
         inner, window = len(self.skip), self.taps.kernel_size[0]
         return x.new_zeros(len(x), inner, self.states), x.new_zeros(len(x), inner, window - 1)
 
@@ -64,7 +64,7 @@ class MambaBlock(nn.Module):
         return x + self.output(out.mT), (state.detach(), past.detach())
 
     def step(self, x, carried):
-        """The same for one step, (batch, channels), whose state moves on in place."""
+        """The same for one step, (batch, channels). Updates the state in place."""
         state, past = carried
         u, z = self.input(self.norm(x)).chunk(2, 1)
         u = torch.cat([past, u[:, :, None]], 2)
@@ -105,7 +105,7 @@ class MambaModel(nn.Module):
 
 
 class Learner:
-    """A model and how far it has come in a time of its own."""
+    """A model, and its training progress."""
 
     def __init__(self, name, model, text, learned, args):
         self.name, self.model, self.text, self.learned, self.args = name, model, text, learned, args
@@ -125,7 +125,7 @@ class Learner:
         return nn.functional.cross_entropy(logits.mT, torch.from_numpy(after).long())
 
     def learn(self):
-        """One chunk; the rate rises for a while, then falls along a cosine."""
+        """Train on one chunk. The learning rate rises at first, then falls along a cosine."""
         begin = time.perf_counter()
         done = self.done
         for group in self.optimiser.param_groups:
@@ -142,7 +142,7 @@ class Learner:
 
     @torch.no_grad()
     def held_out(self):
-        """Bits per character of the chunks that were not learned from."""
+        """Bits per character of the held-out chunks."""
         self.carried = None
         nats = [self.chunk(i).item() for i in range(self.learned, self.text.per_pass)]
         return float(np.mean(nats)) / math.log(2)
@@ -150,7 +150,7 @@ class Learner:
 
 @torch.no_grad()
 def write(model, alphabet, count):
-    """Characters drawn one by one."""
+    """Sample characters one by one."""
     carried, text = model.begin(1), []
     last = torch.tensor([alphabet.index("\n") if "\n" in alphabet else 0])
     for _ in range(count):
@@ -168,8 +168,8 @@ def curve_of(learner):
 
 def main():
     parser = parser_of(__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="that each model learns for")
-    parser.add_argument("--write", type=int, default=400, help="characters to draw at the end")
+    parser.add_argument("--seconds", type=float, default=60, help="training time of each model")
+    parser.add_argument("--write", type=int, default=400, help="characters to generate at the end")
     parser.set_defaults(chunks=10**6)  # --seconds ends it
     args = parser.parse_args()
     text = Chunks(args.text, args.batch, args.steps)
@@ -177,7 +177,7 @@ def main():
     if held == text.per_pass:
         raise SystemExit("the text is too short to hold anything out")
     torch.manual_seed(args.seed)
-    # Blocks of half the channels, of which a scan has as many as a QRNN layer then.
+    # Mamba blocks have half the channels, so that their scan has as many as that of a QRNN layer.
     characters, narrow = len(text.alphabet), max(1, args.channels // 2)
     models = {
         "QRNN": TextModel(characters, args.channels, args.layers, scanrec.torch.qrnn_pool),

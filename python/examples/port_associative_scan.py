@@ -3,7 +3,7 @@
 
     state[t] = gate * state[t-1] + input[t] @ b        output[t] = real part of state[t] @ c
 
-Compares values, gradients and memory of both. Explained in docs/tutorial_porting.md.
+Compares values, gradients and memory of both. docs/tutorial_porting.md explains the program.
 
     pip install './python[jax]' && python python/examples/port_associative_scan.py
 """
@@ -17,7 +17,7 @@ import scanrec.jax
 
 
 def gate_of(params):
-    """(N,), within the unit circle."""
+    """Gates (N,) within the unit circle."""
     return jnp.exp(jax.lax.complex(-jnp.exp(params["log_decay"]), params["angle"]))
 
 
@@ -29,7 +29,7 @@ def combine(left, right):
 
 
 def layer_before(params, inputs):
-    """One sequence, (T, H)."""
+    """Map one sequence, (T, H)."""
     projected = inputs @ params["b"]
     gates = jnp.broadcast_to(gate_of(params), projected.shape)
     _, states = jax.lax.associative_scan(combine, (gates, projected))
@@ -42,7 +42,7 @@ batched_before = jax.jit(jax.vmap(layer_before, (None, 0)))
 
 # [porting_after]
 def layer_after(params, inputs):
-    """Any number of sequences, (..., T, H)."""
+    """Map any number of sequences, (..., T, H)."""
     states = scanrec.jax.linear_scan(gate_of(params), inputs @ params["b"])
     return (states @ params["c"]).real
 
@@ -51,7 +51,7 @@ def layer_after(params, inputs):
 
 
 def largest_difference(found, expected):
-    """Over all leaves, relative to the largest number of each."""
+    """The largest difference over all leaves, relative to the largest number of each leaf."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected))
     return max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y))) for x, y in pairs)
 

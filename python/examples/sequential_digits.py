@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Handwritten digits read pixel by pixel: images are sequences of 64 numbers, classified by
-residual blocks around torch.nn.LSTM and around each layer of scanrec.torch.nn in turn.
+"""Classify handwritten digits pixel by pixel, as sequences of 64 numbers.
 
-The last fifth of data/digits.csv is held out. Its rows are in the order in which 13 people wrote
-them, so that most of these hands are new.
+The models are residual blocks around torch.nn.LSTM, and around each layer of scanrec.torch.nn in turn.
+The last fifth of data/digits.csv is held out. Its rows are ordered by writer, 13 people in all, so most
+of the held-out digits are from new writers.
 
     pip install './python[torch]' tqdm
     python python/examples/sequential_digits.py
@@ -43,7 +43,7 @@ class Reader(nn.Module):
 
 
 def learn(model, images, digits, args, name):
-    """Trains a model, and returns the seconds that takes."""
+    """Train a model. Return the seconds that this took."""
     optimiser = torch.optim.AdamW(model.parameters(), args.rate)
     steps = -(-len(digits) // args.batch) * args.epochs
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -66,7 +66,7 @@ def learn(model, images, digits, args, name):
 
 def main():
     parser = parser_of(__doc__)
-    # Batches are small: threads mostly wait for each other, and on a busy machine for long.
+    # Batches are small, so several threads would mostly wait for each other.
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

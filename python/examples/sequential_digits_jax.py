@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Handwritten digits read pixel by pixel: what sequential_digits.py does, with the layers of
-scanrec.jax.nn and an LSTM by lax.scan. An epoch is one program; seconds are those after it is
-compiled.
+"""Classify handwritten digits pixel by pixel, as sequential_digits.py does, in JAX.
+
+The models use the layers of scanrec.jax.nn and an LSTM by lax.scan. An epoch is one compiled program; the
+reported seconds exclude its compilation.
 
     pip install './python[jax]' optax tqdm
     python python/examples/sequential_digits_jax.py
@@ -23,7 +24,7 @@ from scanrec.jax import nn
 
 @dataclass(frozen=True)
 class LSTM:
-    """torch.nn.LSTM, with the calls of the layers."""
+    """The equivalent of torch.nn.LSTM, with the interface of the layers."""
 
     input_size: int
     hidden_size: int
@@ -53,7 +54,7 @@ class LSTM:
 
 
 def linear(key, inputs, outputs):
-    """A product and a bias, as torch.nn.Linear starts them."""
+    """Weight and bias of a linear layer, initialised like torch.nn.Linear."""
     draw = lambda key, *shape: jax.random.uniform(key, shape, minval=-1, maxval=1) * inputs**-0.5
     keys = jax.random.split(key)
     return {"weight": draw(keys[0], inputs, outputs), "bias": draw(keys[1], outputs)}
@@ -93,7 +94,7 @@ class Reader:
 
 
 def learn(model, images, digits, args, name):
-    """Trains a model, and returns its parameters and the seconds that takes."""
+    """Train a model. Return its parameters, and the seconds that this took."""
     batches = len(digits) // args.batch
     rate = optax.cosine_onecycle_schedule(batches * args.epochs, args.rate, pct_start=0.1)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=0.01))

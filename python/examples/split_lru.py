@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A linear recurrent unit trained on one sequence that is split along time over processes.
+"""Train a linear recurrent unit on one sequence whose time is split over processes.
 
-The sequence is noise; what is to be predicted is the noise as three resonators, unknown to the
-model, have shaped it. Every process makes its part of it, and keeps its part of the states; per
-state and process a few numbers travel, by XLA's collectives. Then one process does the same alone:
-the losses are equal but for rounding.
+The input is noise. The target is this noise filtered by three resonators, which the model does not know.
+Every process makes its part of the sequence and keeps its part of the states. XLA's collectives exchange
+a few numbers per state and process. Then a single process trains alone; the losses are equal except for
+rounding.
 
     pip install './python[jax]' optax && python python/examples/split_lru.py --processes 4
 """
@@ -31,15 +31,15 @@ OVER_TIME = P("time")
 
 
 def noise(begin, end):
-    """Steps [begin, end), (T, 1), in [-1, 1): a function of the step, so that anybody can make
-    any."""
+    """Steps [begin, end), (T, 1), in [-1, 1). They depend only on the index of the step, so every
+    process can compute any of them."""
     bits = np.arange(begin, end, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)
     return ((bits >> np.uint64(40)).astype(np.float32) / 2**23 - 1)[:, None]
 
 
 def start(states):
-    """Random parameters: rings of 0.9 to 0.999, any angle."""
+    """Random parameters: poles of radius 0.9 to 0.999, at any angle."""
     random = np.random.default_rng(0)
     real = lambda *shape: random.normal(0, 1, shape).astype(np.float32)
     return {
@@ -52,8 +52,8 @@ def start(states):
 
 
 def unknown(u):
-    """The three resonators; they are the same everywhere, and so is the one program that runs
-    them."""
+    """The output of the three resonators, by the same program with the same poles on every
+    process."""
     poles = np.array([0.995, 0.98, 0.9]) * np.exp(1j * np.array([0.2, 0.7, 1.9]))
     inputs = (0.1 * u).astype(np.complex64) * np.ones(3, np.complex64)
     states = scanrec.jax.linear_scan(poles.astype(np.complex64), inputs, axis_name="time")
@@ -61,7 +61,7 @@ def unknown(u):
 
 
 def train(steps, states, iterations):
-    """Every loss, and the seconds that a step takes."""
+    """Return the losses, and the seconds of the fastest step."""
     devices = jax.devices()
     kinds = {"axis_types": (jax.sharding.AxisType.Auto,)}
     mesh = jax.make_mesh((len(devices),), ("time",), devices=devices, **kinds)
@@ -85,7 +85,7 @@ def train(steps, states, iterations):
     @jax.jit
     def step(parameters, moments, u, target):
         value, gradient = jax.value_and_grad(whole_loss)(parameters, u, target)
-        gradient = jax.tree.map(jnp.conj, gradient)  # JAX's are not: the way down is
+        gradient = jax.tree.map(jnp.conj, gradient)  # JAX does not conjugate complex gradients; descent needs it
         moves, moments = optimiser.update(gradient, moments)
         return optax.apply_updates(parameters, moves), moments, value
 
@@ -100,7 +100,7 @@ def train(steps, states, iterations):
 
 
 def run(rank, arguments):
-    """One of the processes; the first one reports."""
+    """Run one of the processes. The first one reports."""
     if arguments.processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
@@ -112,7 +112,7 @@ def run(rank, arguments):
 
 
 def losses_of(processes, arguments):
-    """First loss, last loss, and seconds of a step, of so many processes."""
+    """First loss, last loss and seconds per step, with this number of processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -130,7 +130,7 @@ def losses_of(processes, arguments):
     outputs = [one.communicate()[0] for one in started]
     if any(one.returncode for one in started):
         sys.exit("a process failed")
-    return [float(number) for number in outputs[0].splitlines()[-1].split()]  # gloo writes, too
+    return [float(number) for number in outputs[0].splitlines()[-1].split()]  # gloo also prints
 
 
 def main():

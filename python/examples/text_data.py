@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What both text models share: a text as chunks of characters, the command line, the curve."""
+"""Shared parts of the text models: a text as chunks of characters, the command line, and the curve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Chunks:
-    """Sequences of a text side by side, cut into chunks that follow one another."""
+    """Parts of a text side by side, each divided into consecutive chunks."""
 
     def __init__(self, path, batch, steps):
         source = pathlib.Path(path or pydoc_data.topics.__file__)
@@ -27,7 +27,7 @@ class Chunks:
         self.size = batch * steps  #: characters of a chunk
 
     def chunk(self, i):
-        """(characters, those that follow, whether the text begins again)"""
+        """(characters, the characters that follow, whether the chunk begins the text again)"""
         at = i % self.per_pass * self.steps
         now, after = (self.rows[:, at + k : at + k + self.steps] for k in (0, 1))
         return now, after, at == 0
@@ -37,9 +37,9 @@ def parser_of(doc):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--text", help="any text; default: the topics of Python's help()")
     parser.add_argument("--out", default=".", help="folder for the picture")
-    parser.add_argument("--chunks", type=int, default=600, help="how many to learn from")
+    parser.add_argument("--chunks", type=int, default=600, help="number of chunks to train on")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=256, help="characters of a chunk, per row")
+    parser.add_argument("--steps", type=int, default=256, help="characters per chunk and row")
     parser.add_argument("--channels", type=int, default=256)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
@@ -47,13 +47,13 @@ def parser_of(doc):
 
 
 def smoothed(bits):
-    """(the mean of some chunks from the first to the last, how many these are)"""
+    """(moving average over a window of chunks, size of the window)"""
     width = min(25, len(bits))
     return np.convolve(bits, np.full(width, 1 / width), "valid"), width
 
 
 def draw_curves(path, xlabel, curves):
-    """Draws what models learn: `curves` are (x, bits, style), one a line."""
+    """Draw learning curves. `curves` has one (x, bits, style) per line."""
     import matplotlib
 
     matplotlib.use("Agg")

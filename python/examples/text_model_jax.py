@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A character language model of QRNN layers in JAX, trained through scanrec.jax.qrnn_pool.
 
-Embedding, layers with a window of two steps, softmax over the next character, as in
-examples/qrnn_text.cpp; states carry over from chunk to chunk, gradients do not. Draws the learning
-curve, and times the same model on lax.associative_scan.
+The model has an embedding, layers with a window of two steps, and a softmax over the next character, as
+in examples/qrnn_text.cpp. States carry over from chunk to chunk, gradients do not. Draws the learning
+curve, and times the same model with lax.associative_scan.
 
     pip install './python[jax]' optax tqdm matplotlib
     python python/examples/text_model_jax.py --out build/text
@@ -40,7 +40,7 @@ def new_parameters(key, characters, embedding, channels, layers):
     keys = iter(jax.random.split(key, layers + 2))
     draw = lambda *s: jax.random.normal(next(keys), s) / np.sqrt(s[0] if len(s) == 2 else 2 * s[1])
     sizes = [embedding] + [channels] * (layers - 1)
-    remember = lambda: jnp.repeat(jnp.array([0.0, 1.0, 0.0]), channels)  # at first
+    remember = lambda: jnp.repeat(jnp.array([0.0, 1.0, 0.0]), channels)  # begin with a long memory
     return {
         "embedding": draw(characters, embedding) * np.sqrt(characters),
         "layers": [{"taps": draw(2, n, 3 * channels), "bias": remember()} for n in sizes],
@@ -49,7 +49,7 @@ def new_parameters(key, characters, embedding, channels, layers):
 
 
 def loss(parameters, carried, now, after, pool):
-    """Nats per character, and what the next chunk carries on from."""
+    """Nats per character, and the carry for the next chunk."""
     x, left = parameters["embedding"][now], []
     for layer, (state, past) in zip(parameters["layers"], carried):
         before = jnp.concatenate([past, x[:, :-1]], 1)
@@ -62,7 +62,7 @@ def loss(parameters, carried, now, after, pool):
 
 
 def train(args, text, pool, chunks):
-    """Bits per character at every chunk, and characters per second."""
+    """Bits per character of every chunk, and characters per second."""
     key = jax.random.key(args.seed)
     parameters = new_parameters(key, len(text.alphabet), 48, args.channels, args.layers)
     optimiser = optax.chain(

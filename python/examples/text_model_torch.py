@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A character language model of QRNN layers in PyTorch, trained through scanrec.torch.qrnn_pool.
 
-The model of text_model_jax.py; draws the learning curve, and times the same model on PyTorch's own
+The model of text_model_jax.py. Draws the learning curve, and times the same model with PyTorch's
 associative_scan.
 
     pip install './python[torch]' tqdm matplotlib
@@ -39,7 +39,7 @@ class QrnnLayer(nn.Module):
         super().__init__()
         self.now = nn.Linear(inputs, 3 * channels)
         self.before = nn.Linear(inputs, 3 * channels, bias=False)
-        nn.init.ones_(self.now.bias[channels : 2 * channels])  # remember at first
+        nn.init.ones_(self.now.bias[channels : 2 * channels])  # begin with a long memory
         self.pool, self.channels = pool, channels
 
     def forward(self, x, carried=None):
@@ -66,7 +66,7 @@ class TextModel(nn.Module):
 
 
 def train(args, text, pool, chunks):
-    """Bits per character at every chunk, and characters per second."""
+    """Bits per character of every chunk, and characters per second."""
     torch.manual_seed(args.seed)
     model = TextModel(len(text.alphabet), args.channels, args.layers, pool)
     optimiser = torch.optim.Adam(model.parameters(), 4e-3)

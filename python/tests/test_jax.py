@@ -90,8 +90,8 @@ def test_every_element_type_has_accurate_values_and_gradients_of_its_type(random
 @pytest.mark.parametrize("shape, axis", [((0, 5, 3), 1), ((2, 0, 3), 1), ((2, 1, 3), 1), ((7,), 0)])
 def test_short_and_empty_sequences_have_exact_values_and_finite_derivatives(random, shape, axis):
     gate, input = random(*shape), random(*shape)
-    boundary_states = np.delete(shape, axis)
-    first = random(*boundary_states)
+    state_shape = np.delete(shape, axis)
+    first = random(*state_shape)
     got = linear_scan(gate, input, first, axis=axis, return_final=True)
     want = loop(gate, input, first, axis=axis)
     same(got, [jnp.asarray(x, "float64") for x in want])

@@ -350,8 +350,8 @@ def test_chunks_have_the_bits_of_the_whole(random, reverse):
     resets = random.booleans(2, 140, 1)
     want, last = ours(**given, resets=resets, reverse=reverse)
     outs, state = [], given["initial_state"]
-    boundary_states = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
-    for a, b in boundary_states:
+    chunks = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
+    for a, b in chunks:
         chunk = {n: x[:, a:b] if n in OF_STEPS else x for n, x in given.items()}
         chunk["initial_state"] = state
         out, state = ours(**chunk, resets=resets[:, a : b + 1], reverse=reverse)

@@ -59,8 +59,8 @@ def test_states_equal_the_loop_and_gradients_pass_the_dot_product_test(
     random, shape, gate_shape, axis, reverse, extra_steps
 ):
     """The dot-product identity is <J v, w> = <v, J* w>, with tangents v and cotangents w."""
-    boundary_states = np.delete(shape, axis)
-    gate, input, initial = random(*gate_shape), random(*shape), random(*boundary_states)
+    state_shape = np.delete(shape, axis)
+    gate, input, initial = random(*gate_shape), random(*shape), random(*state_shape)
     mask_steps = np.array(shape)
     mask_steps[axis] += extra_steps
     resets = random.booleans(*mask_steps)
@@ -70,8 +70,8 @@ def test_states_equal_the_loop_and_gradients_pass_the_dot_product_test(
     assert close(state, want, np.float64) and close(final, want_final, np.float64)
     assert state.flags.c_contiguous
 
-    v_gate, v_input, v_initial = random(*gate_shape), random(*shape), random(*boundary_states)
-    w, w_final = random(*shape), random(*boundary_states)
+    v_gate, v_input, v_initial = random(*gate_shape), random(*shape), random(*state_shape)
+    w, w_final = random(*shape), random(*state_shape)
     tangent, final_tangent = scanrec.linear_scan_jvp(
         gate, state, v_gate, v_input, v_initial, initial_state=initial, return_final=True, **options
     )
