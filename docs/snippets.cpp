@@ -611,7 +611,7 @@ void mamba() {
 
   auto gradients = layer.zeros();                       // backward adds to them
   layer.backward(x, 2, memory, y, gradients, &x_grad);  // the loss is half the sum of squares of y
-  layer.own.input -= 1e-3f * gradients.input;
+  layer.weights.input -= 1e-3f * gradients.input;
   layer.step(rows::Random(2, 24), stream, memory, y);  // continues the stream
   // [/mamba_layer]
   assert(y.rows() == 2 && x_grad.cols() == 24);

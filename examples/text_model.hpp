@@ -43,7 +43,7 @@ template <class R, class Generator>
 void begin_layer(scanrec::qrnn_layer<R>& layer, Generator& generator) {
   layer.randomise(generator);
   const std::int64_t C = layer.sizes().channels;
-  layer.own.bias.segment(C, C).setConstant(R(1));  // the layer begins with a long memory
+  layer.weights.bias.segment(C, C).setConstant(R(1));  // the layer begins with a long memory
 }
 template <class R, class Generator>
 void begin_layer(mamba_block<R>& block, Generator& generator) {
