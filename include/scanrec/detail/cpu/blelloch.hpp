@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blelloch: a tree of maps is combined from the leaves up, and states are handed from the root
+// Blelloch scan: combines a tree of maps from the leaves up, then computes states from the root
 // down.
 #pragma once
 
@@ -12,12 +12,13 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Level 0 holds the maps of the steps, node k of level l + 1 the map of nodes 2k and 2k + 1 of
-/// level l; the levels lie one after the other. On the way down a node's map gives way to the state
-/// before it: a left child has its parent's, a right child what its sibling's map makes of that.
+/// Level 0 holds the maps of the steps. Node k of level l + 1 is the map of nodes 2k and 2k + 1 of
+/// level l. The levels are contiguous in memory. On the way down, the state before a node replaces
+/// its map. A left child gets the state of its parent. A right child gets that state after the map
+/// of its sibling.
 ///
-/// Where a level has an odd number of nodes the last has no sibling. Its map, and those above it,
-/// are asked for by nobody, so that any number of steps will do.
+/// If a level has an odd number of nodes, the last has no sibling. Neither its map nor the maps
+/// above it are needed, so the number of steps need not be a power of two.
 struct tree_scan : map_scan {
   static constexpr std::int64_t shift = 0;
   static std::int64_t first_state(std::int64_t steps, const materialised_shape& shape) {
@@ -61,7 +62,7 @@ struct tree_scan : map_scan {
     return {l.begin + l.nodes + shape.overhang, (l.nodes + 1) / 2};
   }
 
-  // Up, by way of all levels above, and down again.
+  // Combines maps up through all levels above, then computes states down again.
   template <class Kernels, bool Resets, class Maps, class R>
   static void sweep(const Maps& maps, const level& low, const materialised_plan& plan, const R& r,
                     const team& all) {
@@ -75,7 +76,7 @@ struct tree_scan : map_scan {
       Kernels::template combine_pairs<Resets>(children, parents, begin, end, plan.width, algebra);
     });
     sweep<Kernels, Resets>(maps, high, plan, r, all);
-    // Without a first state the first node of every level has none before it either.
+    // Without an initial state there is no state before the first node of any level.
     const std::int64_t first = starts(r) ? 0 : 1;
     if (first == 1) Kernels::pass_on(children, plan.width);
     all.split(high.nodes - first, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
@@ -84,7 +85,7 @@ struct tree_scan : map_scan {
     });
   }
 
-  // Nodes are rows of packs, a lane per channel.
+  // Nodes are rows of packs, with a lane per channel.
   template <class Columns>
   struct pairs_of_rows {
     template <bool Resets>
@@ -115,7 +116,7 @@ struct tree_scan : map_scan {
           if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
         }
     }
-    // What the first node makes of nothing before it.
+    // Without an initial state, the state before node 1 is the element of node 0.
     template <class Maps>
     static void pass_on(Maps children, std::int64_t width) {
       for (std::int64_t c = 0; c < width; ++c)
@@ -159,18 +160,18 @@ struct tree_scan : map_scan {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence, given in scan order.
+/// Runs a recurrence that is in scan order.
 template <class R>
 void run_recurrence(const blelloch& backend, const R& recurrence, const problem& p) {
   detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
 }
 
-/// What the backend will do with a problem: lanes, work items, threads, workspace.
+/// The plan of the backend for a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const blelloch& backend, const problem& p) {
   return detail::describe_materialised(detail::tree_scan{}, p, backend.threads);
 }
 
-/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
   return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;
 }

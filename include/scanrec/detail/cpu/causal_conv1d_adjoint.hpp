@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint of causal convolutions of a tile.
+// The adjoint of causal convolutions, tile by tile.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The adjoint over tiles. A tile also reads the width - 1 steps after it, whose outputs depend on
-/// its inputs.
+/// The adjoint over tiles. A tile also reads the width - 1 steps after it, because their outputs
+/// depend on its inputs.
 template <class V, int W>
 class conv1d_adjoint : public conv1d_tile<V, W> {
   using base = conv1d_tile<V, W>;
@@ -28,8 +28,9 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
         sum_grad_(this->take_rows(size_.steps + before_, memory)),
         grad_(this->take_rows(size_.steps + before_, memory)) {}
 
-  /// Adds the tile's sums to `sums`: (pack, tap or bias, lane), the present step's tap first and
-  /// the bias last. Null if they are not wanted.
+  /// Computes the gradients of steps [begin, end), and adds the tile's sums to `sums`: (pack, tap
+  /// or bias, lane), with the current step's tap first and the bias last. `sums` is null if no such
+  /// gradient is requested.
   void run(std::int64_t begin, std::int64_t end, double* sums) {
     const std::int64_t steps = end - begin;
     const std::int64_t last = std::min(end + before_, p_.time), read = last - begin;
@@ -58,7 +59,7 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
  private:
   static lane zero() { return simd::constant<lane>(0); }
 
-  // The inner loops, on rows in memory or in the cache.
+  // The inner loops, on rows in memory or in cache.
   template <class S>
   void load_gradient_rows(conv1d_rows<const S> x, conv1d_rows<const S> y_grad, std::int64_t read) {
     this->with_activation([&](auto f) {

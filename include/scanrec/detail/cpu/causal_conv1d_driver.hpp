@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Divides a causal convolution into parts, runs them, and sums the gradients of the weights.
 //
-// A part is some steps of some channels of one sequence. Parts are independent. Each also reads the
-// width - 1 steps before it, and in the adjoint those after it.
+// A part consists of some steps of some channels of one sequence. Parts are independent. Each also
+// reads the width - 1 steps before it, and in the adjoint those after it.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +18,26 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The numbers behind the division.
+/// The constants of the division.
 struct conv1d_policy {
-  /// Elements of a part, unless there would be more than `most_parts`.
+  /// Elements of a part, unless this makes more than `most_parts` parts.
   static constexpr std::int64_t part_elements = 16 * 1024;
-  /// Parts keep sums of gradients, which should be few beside the arrays.
+  /// Limits the memory of the sums of gradients, one set per part.
   static constexpr std::int64_t most_parts = 1024;
-  /// Elements per thread below which another thread costs more than it brings.
+  /// Elements per thread below which another thread costs more than it saves.
   static constexpr std::int64_t thread_elements = 32 * 1024;
 };
 
-/// How a call is divided. It depends on shape and layout, and only `workers` on the threads.
+/// The division of a call into parts. It depends on shape and layout; only `workers` depends on the
+/// threads.
 struct conv1d_plan {
   int lanes = 1, workers = 1;
   conv1d_tile_size tile;
   std::int64_t time = 0;
-  std::int64_t packs = 0;       // of a row
-  std::int64_t blocks = 0;      // of a row, each of as many packs as a tile has
-  std::int64_t part_steps = 1;  // a multiple of those of a tile
-  std::int64_t pieces = 1;      // of the time of a sequence
+  std::int64_t packs = 0;       // per row
+  std::int64_t blocks = 0;      // per row, each as many packs as a tile has
+  std::int64_t part_steps = 1;  // a multiple of the steps of a tile
+  std::int64_t pieces = 1;      // pieces of time per sequence
   std::int64_t parts = 0;
 
   template <class V>
@@ -50,14 +51,15 @@ struct conv1d_plan {
     const std::int64_t elements = clipped_product(clipped_product(p.batch, p.channels), time);
     const std::int64_t of_part = std::max(policy::part_elements, up(elements, policy::most_parts));
     const std::int64_t tiles = up(up(time, up(time, of_part / (tile.packs * lanes))), tile.steps);
-    // The steps that a part sees lie in the part before it.
+    // A part has at least width - 1 steps, so the steps that it reads before itself are in the
+    // previous part.
     part_steps = std::max({tiles, up(p.width - 1, tile.steps), std::int64_t{1}}) * tile.steps;
     pieces = std::max<std::int64_t>(1, up(time, part_steps));
     parts = p.batch * pieces * blocks;
     const int useful = threads_for(threads, elements / policy::thread_elements);
     workers = static_cast<int>(std::clamp<std::int64_t>(parts, 1, useful));
   }
-  /// Calls f(first step, end) for the tiles of a part, once if there are no steps.
+  /// Calls f(first step, end) for the tiles of a part, and once if there are no steps.
   template <class F>
   void for_tiles(std::int64_t part, F f) const {
     const std::int64_t begin = piece_of(part) % pieces * part_steps;
@@ -66,7 +68,7 @@ struct conv1d_plan {
     do f(t, std::min(t + tile.steps, end));
     while ((t += tile.steps) < end);
   }
-  // Parts are numbered by sequence, piece of time, and block of channels.
+  // Part numbers combine the sequence, the piece of time, and the block of channels.
   [[nodiscard]] std::int64_t piece_of(std::int64_t part) const { return part / blocks; }
   [[nodiscard]] std::int64_t sequence_of(std::int64_t part) const {
     return piece_of(part) / pieces;
@@ -81,7 +83,7 @@ struct conv1d_plan {
   }
 };
 
-/// Runs all parts: calls f(tile, part) with the tile moved to the channels of the part.
+/// Runs all parts. Calls f(tile, part) with the tile moved to the channels of the part.
 template <class Tile, class Problem, class F>
 void run_parts(const Problem& p, const conv1d_plan& plan, const worker_rooms& rooms,
                const executor& on, F f) {
@@ -98,7 +100,7 @@ void run_parts(const Problem& p, const conv1d_plan& plan, const worker_rooms& ro
   parts.rethrow();
 }
 
-/// A forward call: the constructor takes memory, and operator() runs the call.
+/// A forward call. The constructor takes memory, and operator() runs the call.
 template <class V, int W>
 class conv1d_forward_run {
  public:
@@ -121,7 +123,7 @@ class conv1d_forward_run {
   worker_rooms rooms_;
 };
 
-/// An adjoint, likewise.
+/// An adjoint call. The constructor takes memory, and operator() runs the call.
 template <class V, int W>
 class conv1d_vjp_run {
  public:
@@ -155,12 +157,12 @@ class conv1d_vjp_run {
  private:
   [[nodiscard]] bool has_sums() const { return p_.weight_grad.present() || p_.bias_grad.present(); }
   [[nodiscard]] std::int64_t pieces() const { return p_.batch * plan_.pieces; }
-  // Sums of a pack: of every tap, and of the bias.
+  // Number of sums of a pack: one per tap and one for the bias.
   [[nodiscard]] std::int64_t pack_sums() const { return (p_.width + 1) * W; }
   [[nodiscard]] double* sums_of(std::int64_t piece, std::int64_t pack) const {
     return sums_ + (piece * plan_.packs + pack) * pack_sums();
   }
-  // Adds up the sums of all pieces of time in their order.
+  // Adds the sums of all pieces of time in their order.
   void store_sums(std::int64_t pack) const {
     const std::int64_t channel = pack * W, count = std::min<std::int64_t>(W, p_.channels - channel);
     for (std::int64_t k = 0; k <= p_.width; ++k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The inner loops of causal convolutions of a fixed number of taps. They process one pack at a
-// time, in memory or in the cache.
+// The inner loops of causal convolutions with a fixed number of taps. They process one pack at a
+// time, in memory or in cache.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Rows of contiguous packs, `row` elements apart from step to step.
+/// Rows of contiguous packs. `row` is the number of elements from step to step.
 template <class S>
 struct conv1d_rows {
   S* first = nullptr;
   std::int64_t row = 0;
 };
-/// The extents of a loop: steps, and packs of each.
+/// The extents of a loop: steps, and packs per step.
 struct conv1d_count {
   std::int64_t steps = 0, packs = 0;
 };
@@ -39,7 +39,7 @@ SCANREC_INLINE void store_lane(S* p, Lane x, bool stream = false) {
     simd::store_unit(p, x);
 }
 
-/// bias + sum over k of weight[k] x[t - k], given the address of x[t].
+/// bias + sum over k of weight[k] x[t - k]. `x` is the address of x[t].
 template <int Taps, class Lane, class S>
 SCANREC_INLINE Lane convolved(const S* x, std::int64_t row, const Lane* weight, Lane bias) {
   Lane sum = bias;
@@ -63,7 +63,7 @@ template <conv1d_activation F, int Taps, class Lane, class S>
     }
 }
 
-/// sum_grad = the gradient of the sums that f is applied to, from that of y = f(sums).
+/// sum_grad = gradient of the sums s, given the gradient of y = f(s).
 template <conv1d_activation F, int Taps, class Lane, class S>
 [[gnu::noinline]] void load_gradient(const conv1d_rows<const S> x, const Lane* weight,
                                      const Lane* bias, const conv1d_count count,
@@ -99,7 +99,7 @@ template <int Taps, class Lane, class S>
     }
 }
 
-/// sums[k] = sum over t of sum_grad[t] x[t - k], and the sum of sum_grad as the last one.
+/// sums[k] = sum over t of sum_grad[t] x[t - k]. The last entry is the sum of sum_grad.
 template <int Taps, class Lane, class S>
 [[gnu::noinline]] void sum_products(const conv1d_rows<const S> x, std::int64_t steps,
                                     const Lane* sum_grad, std::int64_t sum_row, Lane* sums) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions of a tile: some steps of some channels of one sequence. Rows are read where
-// they are if there is a kernel for that, and otherwise loaded into the cache as packs.
+// Causal convolutions of a tile: some steps of some channels of one sequence. A kernel reads rows
+// in place if it can. Otherwise they are loaded into cache as packs.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The size of tiles. Where channels are contiguous, a tile has several packs, whose rows are
-/// loaded together. Otherwise it has one.
+/// The size of tiles. If channels are contiguous, a tile has several packs, whose rows are loaded
+/// together. Otherwise it has one pack.
 struct conv1d_tile_size {
   std::int64_t packs = 1, steps = 64;
 
@@ -28,7 +28,7 @@ struct conv1d_tile_size {
     constexpr std::int64_t row_bytes = 1024;
     if (p.x.strides.channel != 1)
       return {.packs = 1, .steps = std::clamp<std::int64_t>(p.time, 1, 64)};
-    // Tiles of a row are of about the same size.
+    // The tiles of a row have about the same size.
     const std::int64_t packs = (p.channels + lanes - 1) / lanes;
     const std::int64_t most = row_bytes / (lanes * static_cast<std::int64_t>(sizeof(V)));
     const std::int64_t tiles = std::max<std::int64_t>(1, (packs + most - 1) / most);
@@ -37,13 +37,13 @@ struct conv1d_tile_size {
   }
 };
 
-/// The common part of the forward pass and the adjoint: the rows of a tile, (step, pack).
+/// Common part of the forward pass and the adjoint: the rows of a tile, (step, pack).
 template <class V, int W>
 class conv1d_tile {
  public:
   using lane = simd::lane_t<V, W>;
 
-  /// Moves to some channels of a sequence, as many as a tile has or fewer.
+  /// Moves to some channels of a sequence, at most as many as a tile has.
   void move_to(std::int64_t batch, std::int64_t channel) {
     batch_ = batch, channel_ = channel;
     channels_ = std::min(size_.packs * W, p_.channels - channel);
@@ -54,11 +54,11 @@ class conv1d_tile {
   }
 
  protected:
-  /// The only width that has unrolled loops.
+  /// The only width with unrolled loops.
   static constexpr int taps = 4;
 
   /// `history_counts`: whether steps before the first are inputs, even if they are 0.
-  /// `steps_after`: how many steps after those of a tile are loaded.
+  /// `steps_after`: number of steps after the tile that are loaded as well.
   conv1d_tile(const causal_conv1d_problem<V>& p, bool history_counts, std::int64_t steps_after,
               arena& memory)
       : p_(p),
@@ -75,7 +75,7 @@ class conv1d_tile {
   }
   [[nodiscard]] std::int64_t packs() const { return (channels_ + W - 1) / W; }
 
-  /// Loads inputs from step `first` on, which may lie up to width - 1 steps before the first one.
+  /// Loads inputs from step `first` on, which may be up to width - 1 steps before step 0.
   void load_inputs(std::int64_t first, std::int64_t last) {
     const std::int64_t history = std::clamp<std::int64_t>(-first, 0, last - first);
     if (p_.initial.present())
@@ -84,8 +84,8 @@ class conv1d_tile {
       fill_zero(x_, history);
     load(p_.x, first + history, last - first - history, x_ + history * size_.packs);
   }
-  /// Sets seen_[i] to the number of earlier steps that step begin + i sees. Returns whether all see
-  /// width - 1; then it may leave seen_ as it is.
+  /// Sets seen_[i] to the number of earlier steps that the output of step begin + i depends on.
+  /// Returns whether all depend on width - 1 steps; in this case seen_ may be left unset.
   bool find_sequences(std::int64_t begin, std::int64_t end) {
     if (!p_.resets.present() && (history_counts_ || begin >= before_)) return true;
     bool uniform = true;
@@ -97,14 +97,14 @@ class conv1d_tile {
     }
     return uniform;
   }
-  /// The last reset at or after `first`, else `first`.
+  /// The last step from `first` on that is reset, or `first` if no step is.
   [[nodiscard]] std::int64_t last_sequence(std::int64_t first) const {
     if (p_.resets.present())
       for (std::int64_t t = p_.time - 1; t >= std::max<std::int64_t>(first, 0); --t)
         if (p_.resets.at(batch_, t)) return t;
     return first;
   }
-  /// Computes the sums of steps whose inputs are in x_; y may be x_.
+  /// Computes the sums of steps whose inputs are in x_. `y` may be x_.
   void run_convolution(std::int64_t steps, bool uniform, lane* y) const {
     for (std::int64_t pack = 0; pack < packs(); ++pack) {
       const lane* const x = x_ + pack;
@@ -118,8 +118,8 @@ class conv1d_tile {
       }
     }
   }
-  /// Calls f(S{}) if all of these arrays store S and a kernel reads them in place: four taps, whole
-  /// packs of contiguous channels. Returns whether it did.
+  /// Calls f(S{}) if all of these arrays store S and a kernel can read them in place: four taps,
+  /// whole packs of contiguous channels. Returns whether it did.
   template <class F>
   bool in_place(std::int64_t begin, bool uniform, std::initializer_list<const row_array<V>*> arrays,
                 F f) const {
@@ -136,12 +136,12 @@ class conv1d_tile {
       if (run(bfloat16{}) || run(float16{})) return true;
     return run(V{});
   }
-  /// Whether an output is so large that it would push everything else out of the caches.
+  /// Whether an output is so large that it would evict everything else from the caches.
   [[nodiscard]] bool streams(const row_array<V>& out) const {
     return out.present() &&
            p_.batch * p_.time * p_.channels * out.access->bytes >= tile_policy::stream_bytes / 2;
   }
-  /// Calls f(the activation, as a constant).
+  /// Calls f(the activation as a constant).
   template <class F>
   void with_activation(F f) const {
     using enum conv1d_activation;
@@ -150,19 +150,19 @@ class conv1d_tile {
     else
       f(std::integral_constant<conv1d_activation, none>{});
   }
-  /// Whether the inner loops of four taps serve a tile.
+  /// Whether the inner loops for four taps can process a tile.
   [[nodiscard]] bool has_loops(bool uniform) const { return uniform && p_.width == taps; }
-  /// The rows of a tile in the cache.
+  /// The rows of a tile in cache.
   conv1d_rows<V> cached_rows(lane* rows) const {
     return {reinterpret_cast<V*>(rows), size_.packs * W};
   }
-  /// The rows of the tile's channels from a step on.
+  /// The rows of the tile's channels in memory, from a step on.
   template <class S>
   conv1d_rows<S> stored_rows(const row_array<V>& array, std::int64_t first) const {
     if (!array.present()) return {};
     return {reinterpret_cast<S*>(array.at(batch_, first, channel_)), array.strides.time};
   }
-  /// Calls f(lane of a row and pack) for some rows.
+  /// Calls f(index of a pack of a row) for some rows.
   template <class F>
   void for_lanes(std::int64_t steps, F f) const {
     for (std::int64_t t = 0; t < steps; ++t)
@@ -191,8 +191,9 @@ class conv1d_tile {
   }
 
  private:
-  // Calls f(address, strides, packs, lanes in each, place of the first in a tile) for pieces of an
-  // array that are contiguous in a tile: the steps of its only pack, or the packs of a step.
+  // Calls f(address, strides, packs, lanes per pack, index of the first pack in the tile) for
+  // pieces of an array that are contiguous in a tile: the steps of its only pack, or the packs of a
+  // step.
   template <class F>
   void for_pieces(const row_array<V>& array, std::int64_t first, std::int64_t steps, F f) const {
     const scanrec::strides& s = array.strides;
@@ -212,7 +213,7 @@ class conv1d_tile {
           t * size_.packs + whole);
     }
   }
-  // The taps of a pack of channels, the present step's first.
+  // Loads the taps of a pack of channels, the current step's first.
   void load_weight(std::int64_t pack, lane* to) const {
     const value_array<V>& w = p_.weight;
     if constexpr (W > 1)
@@ -234,7 +235,7 @@ class conv1d_tile {
     if (count == W && of.strides.channel == 1) return load_lane<lane>(first);
     return simd::load<lane>(first, of.strides.channel, count);
   }
-  // How many steps before step t belong to its sequence, width - 1 at most.
+  // Number of steps before step t that belong to its sequence, at most width - 1.
   [[nodiscard]] std::int64_t steps_before(std::int64_t t) const {
     for (std::int64_t k = 0; k < before_; ++k) {
       if (p_.resets.present() && p_.resets.at(batch_, t - k)) return k;
@@ -247,8 +248,8 @@ class conv1d_tile {
   const causal_conv1d_problem<V>& p_;
   const conv1d_tile_size size_;
   const bool history_counts_;
-  const std::int64_t before_;  // steps that a step sees beside itself
-  lane *x_, *weight_, *bias_;  // weights: (pack, tap), the present step's tap first
+  const std::int64_t before_;  // earlier steps that an output depends on
+  lane *x_, *weight_, *bias_;  // weights: (pack, tap), the current step's tap first
   std::int16_t* seen_;
   std::int64_t batch_ = 0, channel_ = 0, channels_ = 0;
 };
@@ -276,14 +277,14 @@ class conv1d_forward : public conv1d_tile<V, W> {
       if (!is_done) run_in_cache(begin, steps, uniform);
     }
   }
-  /// Stores the final state of the part's channels. The first part of a sequence does it at its
-  /// end, because it alone reads the initial state, whose memory the final state may have.
+  /// Stores the final state of the part's channels. The first part of a sequence does this at its
+  /// end, because it alone reads the initial state, which the final state may alias.
   void store_final_state() {
     const causal_conv1d_problem<V>& p = this->p_;
     if (!p.final_state.present()) return;
     const std::int64_t first = p.time - p.final_steps, start = this->last_sequence(first);
     lane* const row = this->x_;
-    // One step at a time, ascending: each write follows the last read of its memory.
+    // One step at a time, ascending, so that each write follows the last read of its memory.
     for (std::int64_t t = first; t < p.time; ++t) {
       if (t >= start && t >= 0)
         this->load(p.x, t, 1, row);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loops over the packs of a block of channels, and the values carried from step to step for them.
+// Loops over the packs of a block of channels, and the carries of these packs.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ struct channel_packs {
   using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// The state and running sums of the channels of a lane type.
+  /// The state and running sums of the channels of a lane.
   template <class Lane>
   struct carried {
     Lane state;
     [[no_unique_address]] typename R::template sums<Lane> sums;
   };
-  /// The same for one pack of channels.
+  /// The carry of one pack of channels.
   using slot = carried<lane>;
 
   template <class F>
@@ -40,17 +40,17 @@ struct channel_packs {
     return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
   }
 
-  // The order of a block: `steps` steps of one pack, then of the next; from the last pack to the
-  // first if `descending`, as where most arrays are read towards lower addresses. Hardware
-  // prefetchers follow addresses that rise or fall all along, but not rows that rise one below the
-  // other.
+  // The order of a block: `steps` steps of one pack, then of the next pack. `descending` goes from
+  // the last pack to the first, for calls that read most arrays towards lower addresses. Hardware
+  // prefetchers follow addresses that only rise or only fall. They do not follow ascending rows
+  // that descend from one row to the next.
   struct course {
     std::int64_t steps;
     bool descending;
-    std::int64_t prefetch = 0;  // steps; 0: none
+    std::int64_t prefetch = 0;  // steps ahead; 0: none
   };
 
-  // Calls f(place, pack) for the packs of one row after the other.
+  // Calls f(position, pack) for the packs of one row after another.
   template <assume Assume, class F>
   static SCANREC_INLINE void for_rows(const block& where, course way, F f) {
     const std::int64_t rows = where.end - where.begin;
@@ -66,7 +66,7 @@ struct channel_packs {
       }
   }
 
-  // The states of some packs, which lie one after the other, as one wider lane; and back.
+  // Joins the states of some consecutive packs to one wider lane, and splits it again.
   template <int Packs>
   static SCANREC_INLINE auto states_of(const slot* from) {
     if constexpr (Packs == 1)
@@ -83,7 +83,7 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // The same for all that is carried, but sums that do not run.
+  // The same for the whole carry. Sums that do not run over time are left out.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};
@@ -111,9 +111,10 @@ struct channel_packs {
     }
   }
 
-  // Calls body(place, carried) for every step of every pack i, or of at most `Abreast` as one,
-  // between take(i, how many) and give(i, carried). The loop over single packs is spelled out:
-  // through a lambda GCC 12 does not unswitch it, which costs gated cells up to a tenth.
+  // For every pack i, or for up to `Abreast` packs as one lane: take(i, number of packs), then
+  // body(position, carry) for every step, then give(i, carry). The loop over single packs is
+  // written out, because GCC 12 does not unswitch it through a lambda, which costs gated cells up
+  // to a tenth.
   template <assume Assume, int Abreast, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {

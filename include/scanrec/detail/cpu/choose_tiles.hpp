@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The decisions of the tiled backend, one after the other: the axis of the lanes, what sums ask of
-// the reset, strips of channels, the split of time, rows per work item, and threads.
+// The decisions of the tiled backend in order: the axis of the lanes, the constraints of sums,
+// strips of channels, the split of time, rows per work item, and threads.
 //
-// Every decision that can change a bit depends on shape, layout and element type alone, never on
-// the number of threads.
+// Decisions that can change a bit depend on shape, layout and element type only, never on the
+// number of threads.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 // ---- the axis of the lanes ----------------------------------------------------------------------
 
-/// Along which axis most bytes lie side by side.
+/// The axis along which most bytes are contiguous.
 inline recurrence::lane_axis choose_axis(const problem& p) {
   using recurrence::lane_axis;
   if (p.shape.time < pack_bytes::time_lanes_of(p)) return lane_axis::channel;
@@ -37,7 +37,7 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
   return time > channel ? lane_axis::time : lane_axis::channel;
 }
 
-/// The axis of the lanes, the direction most of them run in, and whether all arrays follow it.
+/// The axis of the lanes, the direction of most of them, and whether all arrays follow it.
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
   if (!p.one_by_one) layout.along = choose_axis(p);
@@ -58,7 +58,7 @@ inline lane_layout choose_layout(const problem& p) {
     layout.whole =
         layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
   }
-  // Vectors are packed where that takes no staging; single elements may lie anywhere.
+  // Vectors have packs if this needs no staging. Single elements may have any stride.
   if (p.one_by_one) {
     layout.single = p.pack_lanes == 1 || p.shape.channel < p.pack_lanes || !layout.whole;
     layout.whole = true;
@@ -66,20 +66,20 @@ inline lane_layout choose_layout(const problem& p) {
   return layout;
 }
 
-// ---- what sums ask of the reset
-// -------------------------------------------------------------------
+// ---- constraints of sums ------------------------------------------------------------------------
 
-/// Sums that keep the time axis hold all their rows in one work item and all their channels in one
-/// strip: no accumulator of length T crosses work items. And the accumulators of a work item have
-/// no row axis: a sum over one row axis that keeps the other must not meet two rows of the latter.
+/// A sum that keeps the time axis needs all its rows in one work item and all its channels in one
+/// strip, so that no accumulator of length T is shared by work items. The accumulators of a work
+/// item have no row axis. So a work item has only one row along a row axis that some sum keeps
+/// while it adds over the other.
 struct demands_of_sums {
-  bool any = false;                                     // there are sums
-  bool time_kept = false;                               // some sum keeps the time axis ...
-  bool channel_whole = false;                           // ... and is over channels, ...
-  bool batch_together = false, group_together = false;  // ... over these rows
+  bool any = false;                                     // whether there are sums
+  bool time_kept = false;                               // whether a sum keeps the time axis
+  bool channel_whole = false;                           // such a sum adds over channels
+  bool batch_together = false, group_together = false;  // such a sum adds over these rows
   bool batch_can_span = true, group_can_span = true;    // whether a work item may have several
-  bool crosses_rows = false;                            // some sum is over rows,
-  bool crosses_channels = false;                        // some over channels
+  bool crosses_rows = false;                            // whether a sum adds over rows
+  bool crosses_channels = false;                        // whether a sum adds over channels
 };
 inline demands_of_sums demands_of(const problem& p) {
   demands_of_sums d;
@@ -101,7 +101,7 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
-/// Elements that a work item has at least where rows are short: few enough that the work items of a
+/// Fewest elements of a work item if rows are short. It is small enough that the work items of a
 /// large call end on many threads at about the same time.
 inline std::int64_t elements_of_item(const problem& p) {
   return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
@@ -110,13 +110,14 @@ inline std::int64_t elements_of_item(const problem& p) {
 
 // ---- strips of channels -------------------------------------------------------------------------
 
-/// Along channels: as much of a row as keeps its state in L1. Along time: one channel, or several
-/// short ones. All of this depends on the shape alone; choose_width narrows strips for the threads.
+/// Along channels, a strip is the part of a row whose state fits in L1. Along time, it is one
+/// channel, or several short ones. This depends on the shape only; choose_width narrows strips for
+/// the threads.
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
-  std::int64_t narrowest = 1;  // a pack, unless sums over channels need strips that never change
-  std::int64_t together = 1;   // rows that a sum holds together in one work item
-  std::int64_t most = 1;       // work items there would be in the narrowest strips
+  std::int64_t narrowest = 1;  // a pack, or `widest` if sums over channels require fixed strips
+  std::int64_t together = 1;   // rows that a sum needs in one work item
+  std::int64_t most = 1;       // number of work items with the narrowest strips
 };
 inline strip_choice choose_strips(const problem& p, const lane_layout& layout, std::int64_t lanes,
                                   const traffic& moved, const demands_of_sums& sums) {
@@ -135,7 +136,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
       chosen.widest =
           std::min(chosen.widest, policy::recompute_bytes / memory::checkpoint_interval /
                                       (moved.read_per_site + p.recomputed_bytes) / lanes * lanes);
-    if (sums.crosses_channels)  // the strips of these are the same for all threads
+    if (sums.crosses_channels)  // these strips are the same for all threads
       chosen.widest = std::min(
           chosen.widest,
           std::max(policy::least_strip_bytes / p.compute_bytes,
@@ -158,21 +159,21 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 // ---- the split of time --------------------------------------------------------------------------
 
 /// Time is split if there are fewer work items than threads that the call can use, and enough
-/// elements and steps for several tiles. The split costs few threads little, since a thread that
-/// has a whole work item reads each tile once.
+/// elements and steps for several tiles. With few threads the split costs little, because a thread
+/// that has a whole work item reads each tile once.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
 };
-/// `asked`: steps per tile that the caller fixed; 0: none.
+/// `asked` is the number of steps per tile that the caller requests; 0 for none.
 inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std::int64_t lanes,
                                 const traffic& moved, const demands_of_sums& sums,
                                 const strip_choice& strips, std::int64_t asked) {
   using policy = tile_policy;
   const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
   const bool along_time = layout.along == recurrence::lane_axis::time;
-  // A tile has whole checkpoint intervals. Otherwise one tile might read inputs again over which
-  // another has written gradients.
+  // A tile has whole checkpoint intervals. Otherwise a tile could read inputs again after another
+  // tile has overwritten them with gradients.
   const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval
                              : along_time           ? lanes
                                                     : 8;
@@ -194,8 +195,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   chosen.split = enough && strips.most < (asked > 0 ? policy::enough_packs : wanted);
   std::int64_t tiles = 1;
   if (chosen.split) {
-    // In all about a multiple of the threads that the call is worth: whole rounds for 2, 4, ... of
-    // them.
+    // The total is about a multiple of the number of threads that the call can use, so that 2, 4,
+    // ... threads have whole rounds.
     const std::int64_t items =
         clipped_product(p.shape.group * p.shape.batch / strips.together,
                         ceil_div(p.shape.channel, strips.widest), most_bytes);
@@ -205,7 +206,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
             std::max<std::int64_t>(items, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
-    // A large call has a few tiles, which workers take in turn. Short sequences along time stay
+    // A large call has a few tiles, which workers process in turn. Short sequences along time stay
     // whole.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_item(p) * 4, 1, policy::most_turns);
@@ -214,7 +215,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
     chosen.tile_steps = chosen.split ? of_split : asked;
   } else if (sums.time_kept && !chosen.split) {
     chosen.tile_steps = policy::sum_steps;
-  } else {  // tiles of about the same length, and no fewer where the grain is coarse
+  } else {  // tiles of about the same length, and no fewer if the grain is coarse
     const std::int64_t least = ceil_div(steps, tiles), longer = round_up(least, grain);
     const bool too_few = 5 * ceil_div(steps, longer) < 4 * tiles;
     chosen.tile_steps = too_few ? std::max(longer - grain, grain) : longer;
@@ -225,11 +226,10 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   return chosen;
 }
 
-// ---- rows per work item
-// ------------------------------------------------------------------------------
+// ---- rows per work item -------------------------------------------------------------------------
 
-/// How many batch rows and groups a work item has: short rows are put together, and all that share
-/// a sum over time, or with very many strips any sum, so that there are no totals.
+/// Batch rows and groups per work item. Short rows are combined. So are rows that share a sum over
+/// time, and with very many strips those that share any sum, so that no totals are needed.
 struct row_choice {
   std::int64_t batches = 1, groups = 1;
 };
@@ -253,8 +253,7 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   return chosen;
 }
 
-// ---- the plan
-// ------------------------------------------------------------------------------------
+// ---- the plan -----------------------------------------------------------------------------------
 
 /// Plans the sums of a problem whose work items are known.
 inline void plan_sums(const problem& p, tile_plan& plan) {
@@ -281,13 +280,14 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
   }
 }
 
-/// Whether sums of several work items add up to one, in the order of work items.
+/// Whether sums of several work items are added to totals, in the order of work items.
 inline bool sums_in_turns(const tile_plan& plan) {
   return std::any_of(plan.sums.begin(), plan.sums.end(),
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
 }
 
-/// `threads`, `tile_steps`, `stream_bytes`: the caller's choices, 0 where the policy decides.
+/// `threads`, `tile_steps` and `stream_bytes` are the caller's choices; 0 leaves them to the
+/// policy.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
   using policy = tile_policy;
@@ -318,8 +318,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     plan.items_whole = into.items_whole;
     plan_sums(p, plan);
   };
-  // Rows of which a work item has several, one after the other, stay with the worker that began
-  // them.
+  // If a work item processes its rows one after another, they stay with the worker that began them.
   plan.hands_on =
       plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);

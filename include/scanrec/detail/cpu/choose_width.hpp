@@ -12,20 +12,20 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 struct width_choice {
   std::int64_t strip = 1;   // channels
-  bool items_whole = true;  // a worker takes all time of a work item; else tiles of any work item
+  bool items_whole = true;  // workers take whole work items; otherwise tiles of any work item
 };
-/// The costs that decide between cuts.
+/// The costs that decide between widths.
 struct width_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
-  std::int64_t channel_bytes = 1;  // of a channel, in one pass
+  std::int64_t channel_bytes = 1;  // per channel and pass
   std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
-  std::int64_t rows = 1;           // work items there would be in one strip
-  std::int64_t tiles = 1;          // of a work item, where workers may take turns
+  std::int64_t rows = 1;           // number of work items with one strip per row
+  std::int64_t tiles = 1;          // per work item, if workers may take turns
   bool split = false;              // whether a tile may be reduced before its carry is known
 };
-/// The cut whose busiest thread finishes first. That thread has ceil(tasks / threads) tasks. A task
-/// costs the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the
-/// row. Among resets of equal cost the widest strip wins.
+/// Chooses the width whose busiest thread finishes first. That thread has ceil(tasks / threads)
+/// tasks. A task costs the bytes of a row in its strip, with piece_bytes added if the strip is a
+/// piece of the row. Among equal costs the widest strip wins.
 ///
 /// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
 /// many work items as threads, few tiles wait.
@@ -53,7 +53,8 @@ inline width_choice choose_width(const width_costs& of, int threads) {
   };
   consider(of.widest);
   if (of.narrowest == of.widest) return best;
-  // The strips that fill 1 to 8 rounds of all threads. With more rounds the last one hardly counts.
+  // The strips that fill 1 to 8 rounds of all threads. With more rounds the last one hardly
+  // matters.
   for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
     const std::int64_t strips = ceil_div(rounds * threads, of.rows);
     for (const std::int64_t n : {strips, strips - 1})

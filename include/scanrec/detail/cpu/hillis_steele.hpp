@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hillis-Steele: log2(T) passes over all maps, each of which combines every map with the one
+// Hillis-Steele scan: log2(T) passes over all maps, each of which combines every map with the one
 // 1, 2, 4, ... steps earlier.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Slot 0 holds the first state, slot t + 1 the map of step t: the inclusive scan of the slots
+/// Slot 0 holds the initial state and slot t + 1 the map of step t. The inclusive scan of the slots
 /// gives the state before every step.
 struct doubling_scan : map_scan {
   static constexpr std::int64_t shift = 1;
@@ -51,13 +51,14 @@ struct doubling_scan : map_scan {
   static Maps passes(const Maps& maps, std::int64_t steps, const materialised_plan& plan,
                      const R& r, const team& all) {
     const auto algebra = algebra_of(r);
-    const std::int64_t first = starts(r) ? 0 : 1;  // without a first state there is no slot 0
+    const std::int64_t first = starts(r) ? 0 : 1;  // without an initial state there is no slot 0
     const std::int64_t width = plan.width;
     Maps from = maps, to = maps;
     if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
     for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
       const std::int64_t low = (first + apart) * width, count = steps * width - low;
-      // Of what is finished, the last pass but one wrote all but this to both buffers.
+      // Elements before `low` are final. The previous pass wrote only this range to one buffer
+      // instead of both.
       if (plan.shape.shared)
         for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
           to.store(i, from.template load<Map>(i));
@@ -68,7 +69,7 @@ struct doubling_scan : map_scan {
     }
     return from;
   }
-  // Later elements first: what is `apart` before them has not been written yet, if in place.
+  // Later elements first: in place, the element `apart` positions earlier is not overwritten yet.
   template <class Map, int Lanes, class Maps, class Algebra>
   [[gnu::noinline]] static void combine_range(Maps from, Maps to, std::int64_t apart,
                                               std::int64_t begin, std::int64_t end,
@@ -82,18 +83,18 @@ struct doubling_scan : map_scan {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence, given in scan order.
+/// Runs a recurrence that is in scan order.
 template <class R>
 void run_recurrence(const hillis_steele& backend, const R& recurrence, const problem& p) {
   detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
 }
 
-/// What the backend will do with a problem: lanes, work items, threads, workspace.
+/// The plan of the backend for a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const hillis_steele& backend, const problem& p) {
   return detail::describe_materialised(detail::doubling_scan{}, p, backend.threads);
 }
 
-/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
   return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;
 }

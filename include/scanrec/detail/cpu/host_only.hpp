@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The default CPU backend as CUDA units see it: no more than a name.
+// A stub of the default CPU backend for CUDA translation units.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-// Calls without a backend run on `tiled`, whose SIMD vectors a CUDA compiler does not know.
+// Calls without a backend run on `tiled`, whose SIMD vectors CUDA compilers do not support.
 template <class R>
 void run_recurrence(const tiled&, const R&, const problem&) {
   static_assert(!sizeof(R),

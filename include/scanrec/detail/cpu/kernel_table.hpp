@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the tiled backend does to a tile, as a table of functions: everything that depends on the
-// recurrence. Each is called once per tile and row, so that all recurrences can share one driver
-// (tile_schedule.hpp). The loops over steps are in kernels_by_channel.hpp, kernels_by_time.hpp,
+// A table of the functions that the tiled backend runs on a tile, with all code that depends on the
+// recurrence. Each function is called once per tile and row, so all recurrences share one driver
+// (tile_schedule.hpp). The loops over steps are in kernels_by_channel.hpp, kernels_by_time.hpp and
 // kernels_by_element.hpp.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Where an output that is a sum finds its accumulators: as accumulators<S>, of any type.
+/// The accumulators of a summed output, as accumulators<S> without its type.
 struct sum_view {
   std::byte* data = nullptr;
   std::int64_t offset = 0;
@@ -31,16 +31,17 @@ using sum_views = std::array<sum_view, most_outputs>;
 
 /// A tile of one batch row.
 struct tile_row {
-  const void* recurrence;  // in scan order, bound to no row
+  const void* recurrence;  // in scan order, not bound to a row
   const step_plan& plan;
-  const recompute_scratch& room;  // how states that are recomputed lie in `recomputed`
-  const sum_view* sums;           // of each output; null: none is a sum
+  const recompute_scratch& room;  // layout of `recomputed`
+  const sum_view* sums;           // per output; null: none is a sum
   std::int64_t group, batch;
   block where;
   std::byte* recomputed;
 };
 
-/// Which slots of a work item are in use: `each` in every row, and rows lie `apart`.
+/// The slots of a work item that are in use: the first `each` of every row. `apart` is the distance
+/// between rows.
 struct slots_in_use {
   std::int64_t rows, each, apart;
 
@@ -51,29 +52,31 @@ struct slots_in_use {
   }
 };
 
-/// Slots hold what is carried from step to step, reductions the map of a tile, carries the states
-/// between tiles of a work item whose time is split: arrays of types that the recurrence knows.
+/// The functions of a recurrence. Slots hold the carries from step to step, reductions the maps of
+/// tiles, and carries the states between tiles of a work item whose time is split. Only the
+/// recurrence knows the types of these arrays.
 struct kernel_table {
-  int lanes;  // channels, or steps, of a slot
+  int lanes;  // channels or steps per slot
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
-  /// processes the tile from the states in the slots, and flushes running sums.
+  /// Processes the tile from the states in the slots, and flushes running sums.
   void (*run)(const tile_row&, std::byte* slots);
-  /// Both at once, with the same bits: for a tile whose carry is known.
+  /// Runs and reduces a tile whose carry is known, with the same bits.
   void (*run_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
   void (*store_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
   void (*take_carries)(const slots_in_use&, const std::byte* carries, std::byte* slots);
-  /// Computes the carries after a tile from its map. Returns false and changes nothing if one would
-  /// not be finite: then only a pass of the tile knows what the loop would give.
+  /// Computes the carries after a tile from its map. Returns false and changes nothing if a carry
+  /// would not be finite. In this case only a pass over the tile gives the result of the sequential
+  /// loop.
   bool (*advance)(const void* recurrence, bool first, const slots_in_use&,
                   const std::byte* reductions, std::byte* carries);
-  /// The same where the tile has been processed, and one is not finite.
+  /// The same after the tile has been processed, if advance() returned false.
   void (*advance_from_state)(const slots_in_use&, const std::byte* reductions,
                              const std::byte* slots, std::byte* carries);
 
-  /// Of output `index`: writes the sums of a box to the gradient, or adds them to the totals.
+  /// Writes the sums of a box to the gradient of output `index`, or adds them to its totals.
   void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
                      const scanrec::strides& strides, const region& box);
   void (*add_to_totals)(const void* recurrence, int index, const std::byte* sums,
@@ -81,8 +84,8 @@ struct kernel_table {
                         const scanrec::strides& total_strides);
 };
 
-/// Those of a recurrence with lanes along channels (kernels_by_channel), time (kernels_by_time), or
-/// of single elements (kernels_by_element).
+/// The table of a recurrence with lanes along channels (kernels_by_channel), along time
+/// (kernels_by_time), or of single elements (kernels_by_element).
 template <class R, template <class> class Lanes>
 struct kernel_table_of {
   using recomputed = recomputed_t<R>;
@@ -108,7 +111,7 @@ struct kernel_table_of {
     return reinterpret_cast<const T*>(position);
   }
 
-  // The recurrence with its fields at a row, and its sums at their accumulators.
+  // The recurrence with its fields bound to a row, and its sums to their accumulators.
   static SCANREC_INLINE R at_row(const tile_row& row) {
     R r = *static_cast<const R*>(row.recurrence);
     if constexpr (may_sum<R>)
@@ -144,7 +147,8 @@ struct kernel_table_of {
     slot* const slots = as<slot>(slots_of_row);
     reduction* const reductions = as<reduction>(reductions_of_row);
     kernel::clear(row.where, reductions);
-    // Packs of steps compose in groups, which must be those of `reduce`.
+    // Along time, packs compose in groups that must be the same as in `reduce`. Recomputed parts
+    // would split them.
     if (kernel::position::along == recurrence::lane_axis::time && row.room.bytes > 0) {
       kernel::reduce(at_row(row), row.where, reductions, row.plan);
       return run(row, slots_of_row);
@@ -153,8 +157,8 @@ struct kernel_table_of {
       kernel::run_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
     });
   }
-  // Calls f(recurrence, part) for the parts of a tile whose states are there: between two of them
-  // sums are flushed, of which a lane may add up so many only.
+  // Calls f(recurrence, part) for the parts of a tile whose states are in memory. Flushes sums
+  // between parts, because a lane may add only a limited number of terms.
   template <class F>
   static void for_parts(const tile_row& row, slot* slots, F f) {
     const R r = at_row(row);
@@ -215,7 +219,7 @@ struct kernel_table_of {
     });
   }
 
-  // Calls f(output, its sums as the type that they have).
+  // Calls f(output, its sums with their type).
   template <class Sums, class F>
   static void for_output(const void* recurrence, int index, Sums* sums, F f) {
     for_outputs(*static_cast<const R*>(recurrence), [&](const auto& out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs tiles with lanes along the channels: each lane processes time in order, as the plain loop
-// does.
+// Runs tiles with lanes along the channels. Each lane processes time in order, like the sequential
+// loop.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct kernels_by_channel
   using position_if = typename loops::template position_if<Assume>;
   using position = typename loops::position;
 
-  /// Steps that a lane may add up before its sums are flushed.
+  /// Steps that a lane may add before its sums are flushed.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
   static constexpr bool flushes_itself = false;
 
@@ -39,14 +39,15 @@ struct kernels_by_channel
   static constexpr int abreast =
       std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
                       (simd::is_complex_lanes<lane> ? 2 : 1));
-  /// Steps taken of one pack before the next where a row has few packs.
+  /// Steps of one pack before the next pack, if a row has few packs.
   static constexpr std::int64_t few_steps = 32;
-  /// Steps whose factors are multiplied in one go. All of a tile's would linger among subnormal
-  /// numbers where the product has all but vanished, and a step there may take 100 times as long.
+  /// Steps whose factors are multiplied into one product. The product of a whole tile may become
+  /// subnormal, and arithmetic on subnormal numbers may take 100 times as long.
   static constexpr std::int64_t factor_steps = 256;
   static_assert(flush_steps % factor_steps == 0);
-  /// The map of a tile for one pack of channels: its factor in the wide type, since rounding
-  /// products of factors near 1 has a bias (see scan_states), and the state that it makes of 0.
+  /// The map of a tile for one pack of channels: its factor, and its value at a state of 0. The
+  /// factor has the wide type, because rounding products of factors near 1 has a bias (see
+  /// scan_states).
   struct reduction {
     using wide_factor = factor_t<carry>;
     wide_factor before;  // of the steps before the recent ones
@@ -62,9 +63,9 @@ struct kernels_by_channel
       u = step.act(u);
     }
   };
-  /// The packs of a row that multiply their factors step by step. Where all steps have the same
-  /// factor, multiply_steady takes a power. Where all channels have the same, the first pack
-  /// multiplies, and copy_factors gives the product to the others.
+  /// The packs of a row that multiply their factors step by step. If all steps have the same
+  /// factor, multiply_steady takes a power. If all channels have the same factors, the first pack
+  /// multiplies, and copy_factors copies the product to the others.
   struct multiplying {
     bool first, others;
 
@@ -94,7 +95,7 @@ struct kernels_by_channel
     });
   }
 
-  /// Composes the maps of the block's steps after those in `reductions`.
+  /// Composes the maps of the block's steps with those in `reductions`.
   static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
       reduction* const own = reductions + (b.channel - where.channel) / lanes;
@@ -104,7 +105,7 @@ struct kernels_by_channel
     });
   }
 
-  /// processes the block from the states in `slots`, writing every output once.
+  /// Processes the block from the states in `slots`, and writes every output once.
   static void run(const R& r, const block& where, slot* slots, const step_plan& plan) {
     const assume known = assumption(r, plan.lanes);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
@@ -114,8 +115,8 @@ struct kernels_by_channel
     });
   }
 
-  /// Both, so that memory is read once, for the next steps of a tile that begins at `tile`. Same
-  /// bits as one after the other.
+  /// Runs and reduces the next steps of a tile that begins at `tile`, reading memory once. Same
+  /// bits as reduce() and run().
   static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     const assume known = assumption(r, plan.lanes);
@@ -141,14 +142,15 @@ struct kernels_by_channel
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
                                 // From memory, rows are processed one by one, in the order of
-                                // addresses. In cache, and where a row has few packs, each pack
-                                // takes several steps, so that its state stays in registers.
+                                // addresses. In cache, and if a row has few packs, several steps of
+                                // each pack are processed, so that its state stays in registers.
                                 const bool few = b.channels <= abreast * lanes;
                                 f(piece, b, few ? few_steps : plan.steps_per_carry);
                               });
   }
 
-  // Calls f(recurrence, block) for so many steps that their factors may be multiplied in one go.
+  // Calls f(recurrence, block) for blocks of at most factor_steps steps, whose factors may be
+  // multiplied directly.
   template <class F>
   static SCANREC_INLINE void for_few(const R& piece, const block& b, std::int64_t tile,
                                      reduction* own, F f) {
@@ -184,7 +186,7 @@ struct kernels_by_channel
     });
   }
 
-  // `composed`: null, or a reduction per pack, which takes the maps of the steps as well.
+  // `composed` is null, or one reduction per pack, which then takes the maps of the steps as well.
   template <class Composed>
   static void run_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                         std::int64_t sequence_steps, course way) {
@@ -196,7 +198,7 @@ struct kernels_by_channel
         run_packs<assume::all_lanes, 1>(at, part, own, nullptr, way);
     };
     if (known == assume::nothing) return run_any(piece, b);
-    // The step whose neighbour lies outside the sequence is processed on its own.
+    // The step whose neighbour is outside of the sequence is processed on its own.
     for_edges(piece, b, sequence_steps, [&](const R& at, const block& part, bool inside) {
       if (inside && known == assume::plain)
         return run_inside<assume::plain>(at, part, own, composed, way);
@@ -206,12 +208,12 @@ struct kernels_by_channel
     });
   }
   // Whether the last pack of the block has lanes past the last channel. Such blocks have kernels of
-  // their own, since the tests for absent lanes take registers.
+  // their own, because the tests for missing lanes take registers.
   static bool lacks_lanes(const block& b) { return b.channels % lanes != 0; }
   template <class Composed>
   static constexpr bool composes = !std::is_null_pointer_v<Composed>;
 
-  // The kernels copy the recurrence. No store can reach the copy, so it stays in registers. (GCC
+  // The kernels copy the recurrence. No store can alias the copy, so it stays in registers. (GCC
   // may pass a parameter by reference although it is declared by value, and then reads it at each
   // step.)
   template <assume Assume>
@@ -239,14 +241,15 @@ struct kernels_by_channel
     else
       reduce_packs<assume::all_lanes>(r, where, reductions, way);
   }
-  // Packs are composed row by row, in memory order. A single pack is the exception where it is not
-  // prefetched: its map would go through memory at every step.
+  // Packs are composed row by row, in memory order. A single pack without prefetches is the
+  // exception: its map would go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
-  // From memory a row is processed from end to end before the next: descending processes that rise
-  // within groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In
-  // cache some steps of a pack are processed at a time, or of packs side by side: as many as there
-  // are registers, so not where their lanes are added up, in an order that must not depend on that.
-  // A block of less than a pack has one state, which stays in registers.
+  // From memory, each row is processed from end to end before the next. Descending blocks that
+  // ascend within groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long).
+  // In cache, several steps of a pack, or of packs side by side, are processed at a time. The
+  // number of packs side by side depends on the number of registers. It must not affect the order
+  // of sums, so calls that sum over lanes are processed row by row. A block of less than a pack has
+  // one state, which stays in registers.
   template <assume Assume, class Composed>
   static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
                          course way) {
@@ -302,7 +305,7 @@ struct kernels_by_channel
     if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
   }
   // Processes the channels past the last whole pack, right after the rest of their row. In a second
-  // pass memory would be idle meanwhile: rows of 250 channels took 1.4 times as long.
+  // pass over the rows memory would be idle: rows of 250 channels took 1.4 times as long.
   template <class Composed>
   [[gnu::noinline]] static void run_rest(const R& r, const block& where, std::int64_t row,
                                          slot* slots, Composed composed, course way) {
@@ -347,7 +350,7 @@ struct kernels_by_channel
             composed[i] = s.own;
           });
     } else if constexpr (Assume == assume::plain) {
-      // No running sums: the state alone is carried.
+      // There are no running sums, so the carry is the state alone.
       loops::template sweep<Assume, Abreast>(
           where, way,
           [=](std::int64_t i, auto packs)

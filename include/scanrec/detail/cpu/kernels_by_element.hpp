@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs tiles one sequence to a lane, for states that are not made of SIMD lanes: small vectors,
-// and the elements of any operator.
+// Runs tiles with one sequence per lane, for states without SIMD lanes: small vectors, and elements
+// of any operator.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct kernels_by_element : element_maps<R> {
   static constexpr int lanes = 1;
-  /// Steps that a lane may add up before its sums are flushed.
+  /// Steps that a lane may add before its sums are flushed.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
   static constexpr bool flushes_itself = false;
   using lane = simd::lane_t<typename R::value, 1>;
@@ -24,7 +24,7 @@ struct kernels_by_element : element_maps<R> {
   using carry = typename element_maps<R>::carry;
   using position = recurrence::position<recurrence::lane_axis::channel>;
 
-  /// What is carried from step to step for one channel.
+  /// The carry from step to step of one channel.
   struct slot {
     typename R::template state_of<lane> state;
     [[no_unique_address]] typename R::template sums<lane> sums;
@@ -48,21 +48,21 @@ struct kernels_by_element : element_maps<R> {
       r.flush(position{where.begin, where.channel + c}, slots[c].sums);
   }
 
-  /// Steps that are composed before they are added to the map of all; also those that are processed
-  /// before they are reduced, where a tile is read once.
+  /// Steps that are composed before they are added to the map of all steps. Also the steps that are
+  /// processed before they are reduced, if a tile is read once.
   static constexpr std::int64_t few_steps = 256;
-  /// The same where rows have several channels, which are taken one after the other.
+  /// The same for rows with several channels, which are processed one after another.
   static constexpr std::int64_t few_rows = 32;
 
-  static void clear(const block&, reduction*) {}  // the first step's map begins it
+  static void clear(const block&, reduction*) {}  // the map of the first step initialises it
 
-  /// Composes the maps of the block's steps, of which there is one at least.
+  /// Composes the maps of the block's steps. There is at least one step.
   static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_few(where, where.begin, plan,
             [&](const block& few) { add_few(r, few, few.begin == where.begin, reductions); });
   }
 
-  /// processes the block from the states in `slots`, writing every output once.
+  /// Processes the block from the states in `slots`, and writes every output once.
   static void run(const R& r, const block& where, slot* slots, const step_plan&) {
     const auto take = [](const R& here, position at, slot& s) SCANREC_LAMBDA {
       s.state = take_step(here, at, here.template load<lane>(at), s.state, s.sums);
@@ -80,8 +80,8 @@ struct kernels_by_element : element_maps<R> {
     });
   }
 
-  /// Both, a few steps at a time, for the next steps of a tile that begins at `tile`. Same bits as
-  /// one after the other.
+  /// Runs and reduces the next steps of a tile that begins at `tile`, a few steps at a time. Same
+  /// bits as reduce() and run().
   static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     for_few(where, tile, plan, [&](const block& few) {
@@ -99,9 +99,9 @@ struct kernels_by_element : element_maps<R> {
       f(few);
     }
   }
-  // Composes the maps of a few steps, and adds them to those before, if there are any. One by one
-  // they would linger where products of factors have all but vanished, among subnormal numbers, a
-  // step of which takes a hundred times as long.
+  // Composes the maps of a few steps, and then composes the result with the maps before them, if
+  // there are any. Otherwise every step would multiply the product of all factors. This product may
+  // become subnormal, and arithmetic on subnormal numbers takes a hundred times as long.
   static void add_few(const R& r, const block& few, bool first, reduction* reductions) {
     const auto algebra = algebra_of(r);
     const R here = standing_at(r, few.begin, few.channel);
@@ -118,7 +118,7 @@ struct kernels_by_element : element_maps<R> {
       all = first ? recent : algebra.compose(all, recent);
     }
   }
-  // Row by row, so that arrays go by in address order and channels hide each other's latency.
+  // Row by row, so that addresses ascend and channels hide each other's latency.
   template <class Step>
   static SCANREC_INLINE void sweep(const R& r, const block& where, Step step) {
     const R here = standing_at(r, where.begin, where.channel);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs tiles with lanes along time: consecutive steps in one pack, scanned in registers.
 //
-// Packs are a few vectors long. Neighbouring steps are composed until one vector is left, which is
-// scanned in log2(lanes) doubling shifts and acts on the carried state; the states in between
-// follow on the way back. A pack is processed step by step where it does not compose (at a reset,
-// at the edge of the sequence), and where its last state is not finite: a product may overflow
-// where the loop stays finite, or vanish and drop an infinity. docs/numerics.md says which cases
-// the last state does not show.
+// A pack has a few vectors. Neighbouring steps are composed until one vector is left. It is scanned
+// in log2(lanes) doubling shifts and applied to the carry. The states of the other steps follow on
+// the way back.
+//
+// A pack is processed step by step if its lanes do not compose (at a reset or the edge of the
+// sequence) or if its last state is not finite. In this case, a product of factors may have
+// overflowed where the sequential loop stays finite, or may have vanished and dropped an infinity.
+// docs/numerics.md lists the cases that the last state does not show.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +27,9 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
-  /// Steps that a pack may add up before its sums are flushed.
+  /// Steps that a pack may add before its sums are flushed.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps * lanes;
-  /// Whether walk() flushes its own sums.
+  /// Whether run() flushes its own sums.
   static constexpr bool flushes_itself = true;
   using lane = simd::lane_t<value, lanes>;
   using few = simd::lane_t<value, vector>;
@@ -40,7 +42,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using position_if = recurrence::position<recurrence::lane_axis::time, Assume>;
   using position = position_if<assume::nothing>;
 
-  /// The carry from pack to pack for one channel. Its size is the same for all instruction sets.
+  /// The carry from pack to pack of one channel. Its size is the same on all instruction sets.
   struct alignas(may_sum<R> ? 64 : alignof(scalar)) slot {
     scalar state;
     [[no_unique_address]] typename R::template sums<lane> sums;
@@ -67,7 +69,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   static void clear(const block& where, reduction* reductions) {
     for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
   }
-  /// Composes the maps of the block's steps after those in `reductions`.
+  /// Composes the maps of the block's steps with those in `reductions`.
   static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, false,
                            [&](const R& piece, const block& b) {
@@ -76,8 +78,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
                            });
   }
 
-  /// processes the block from the states in `slots`, writing every output once. Sums of more than
-  /// `flush_steps` are flushed on the way.
+  /// Processes the block from the states in `slots`, and writes every output once. If the block has
+  /// more than `flush_steps` steps, sums are flushed on the way.
   static void run(const R& r, const block& where, slot* slots, const step_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
     const bool flushes = where.end - where.begin > flush_steps && sums_run(r);
@@ -101,8 +103,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         });
   }
 
-  /// Both, so that memory is read once where nothing is in the way, for all steps of a tile. Same
-  /// bits as one after the other.
+  /// Runs and reduces all steps of a tile. Reads memory once if the assumptions are plain and
+  /// outputs do not overwrite factors. Same bits as reduce() and run().
   static void run_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     if (assumption(r, plan.lanes) != assume::plain || overwrites_factors(r)) {
@@ -126,18 +128,18 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     r.flush(position{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
   }
 
-  // The map of all packs so far, except up to three packs that wait for a fourth: each was composed
-  // down to a vector, and so are four vectors, before lanes are composed.
+  // The map of all packs so far, except for up to three packs that wait for a fourth. Each pack is
+  // composed down to a vector, four vectors to one vector, and the lanes of this vector to one map.
   //
-  // The factor of four packs is multiplied in the wide type where it is near 1 (see scan_states).
-  // These packs are then read once more.
+  // The factor of four packs is multiplied in the wide type if it is near 1 (see scan_states). In
+  // this case these packs are read once more.
   struct maps_of_packs {
     static constexpr bool used = true;
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
-    position first{};  // of the packs that wait
+    position first{};  // of the group of four
     int waiting = 0;   // packs in `one` and `two`
-    int packs = 0;     // of those that are no identities
+    int packs = 0;     // packs of the group that are not padding
 
     template <class Position>
     SCANREC_INLINE void add(const R& r, Position at, affine<few> m) {
@@ -173,8 +175,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     return maps;
   }
 
-  // The products of factors in the wide type, out of line, so that the maps need not be kept for
-  // them.
+  // The products of factors in the wide type. Out of line, so that the maps need not stay in
+  // registers for them.
   template <class Position>
   [[gnu::noinline]] static carry factor_of(R r, Position at) {
     return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
@@ -188,7 +190,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     return simd::product(product);
   }
 
-  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  // The kernels take the recurrence by value: no store can alias the copy, so it stays in
+  // registers.
   [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
     maps_of_packs maps;
     sweep<assume::nothing>(
@@ -209,8 +212,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   struct range {
     std::int64_t begin, end;
   };
-  // processes a piece where nothing is in the way, but for the pack whose neighbour lies outside
-  // the sequence.
+  // Processes a piece with plain assumptions, except for the pack whose neighbour is outside of the
+  // sequence.
   template <class Maps>
   static void run_plain(const R& piece, const block& b, carry& state, slot& own, Maps& maps,
                         const step_plan& plan) {
@@ -224,7 +227,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     if constexpr (halo_of < R >> 0)
       run_packs<assume::nothing>(piece, b, {last, b.end}, state, own, maps, plan);
   }
-  // Adds the maps to `composed`, unless these are no_maps.
+  // Processes packs, and composes their maps with `composed` unless that is no_maps.
   template <assume Assume, class Maps>
   [[gnu::noinline]] static void run_packs(R r, block where, range steps, carry& carried, slot& own,
                                           Maps& composed, const step_plan& plan) {
@@ -269,8 +272,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     composed = maps;
   }
 
-  // Calls pack(place) for every pack that composes, and steps(first, last) for the steps in
-  // between.
+  // Calls pack(position) for every pack that composes, and steps(first, last) for the steps between
+  // such packs.
   template <assume Assume, class Pack, class Steps>
   static SCANREC_INLINE void sweep(const R& r, const block& where, range of, bool reversed,
                                    Pack pack, Steps steps) {
@@ -286,7 +289,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     if (at.time < of.end) steps(at.time, of.end);
   }
 
-  // The plain loop over steps [first, last) of the block where `r` stands.
+  // The sequential loop over steps [first, last) of the block that `r` points at.
   [[gnu::noinline]] static scalar run_steps(R r, block where, std::int64_t first, std::int64_t last,
                                             scalar x) {
     typename R::template sums<scalar> sums{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loading the maps of steps into slots, and finishing steps from the states before them, by packs
-// of channels or of steps.
+// Loads the maps of steps into slots, and finishes steps from the states before them, by packs of
+// channels or of steps.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Lanes along channels: a slot holds the maps of one step, a pack of channels after the other.
-/// Recurrences that are not made of real lanes go one by one.
+/// Lanes along channels: a slot holds the maps of one step for all packs of channels. Recurrences
+/// without real lanes are processed one element at a time.
 template <class R>
 struct channel_columns {
   static constexpr int lanes = lanes_of<R>;
@@ -30,7 +30,7 @@ struct channel_columns {
   using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// Stores the maps of the block's steps; that of step t in slot t + shift.
+  /// Stores the maps of the block's steps. The map of step t goes to slot t + shift.
   template <class Maps>
   static void load(const R& r, const block& where, const materialised_plan& plan,
                    std::int64_t steps, const Maps& to, std::int64_t shift) {
@@ -39,7 +39,7 @@ struct channel_columns {
       load_packs<known>(part, b, to.from(first), plan.width);
     });
   }
-  /// Takes the block's steps from the states before them, which are in slot t.
+  /// Processes the block's steps from the states before them. Slot t holds the state before step t.
   template <class Maps>
   static void finish(const R& r, const block& where, const materialised_plan& plan,
                      std::int64_t steps, const Maps& from) {
@@ -48,7 +48,7 @@ struct channel_columns {
       finish_packs<known>(part, b, from.from(first), plan.width, steps);
     });
   }
-  /// Stores the state before the first step, as a map that forgets, in a slot.
+  /// Stores the state before the first step in a slot, as a constant map.
   template <class Maps>
   static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
                     std::int64_t slot) {
@@ -56,13 +56,13 @@ struct channel_columns {
       to.template store_first<map>(slot * plan.width + c, r.template begin<lane>(at));
     });
   }
-  /// Of a sequence without steps the first state is the last.
+  /// Copies the initial state to the final state of a sequence without steps.
   static void pass(const R& r, const block& where) {
     for_packs(where, 0, [&](position at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
   }
 
  private:
-  // Calls f(what may be assumed, recurrence at the part, part) for all parts of a block.
+  // Calls f(assumption, recurrence at the part, part) for all parts of a block.
   template <class F>
   static SCANREC_INLINE void for_parts(const R& r, const block& where,
                                        const materialised_plan& plan, std::int64_t steps,
@@ -94,7 +94,8 @@ struct channel_columns {
             static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
   }
 
-  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  // The kernels take the recurrence by value: no store can alias the copy, so it stays in
+  // registers.
   template <assume Assume, class Maps>
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
@@ -202,7 +203,7 @@ struct time_columns {
     r.flush(position{b.begin, b.channel}, few);
   }
 
-  // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
+  // Calls f(lane, position) for packs whose lanes compose, and step by step for the rest.
   template <assume Assume, class F>
   static SCANREC_INLINE void for_positions(const R& r, const block& b, bool reversed, F f) {
     position_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};

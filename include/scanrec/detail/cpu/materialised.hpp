@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The frame of backends that write the maps of all steps down, scan them, and finish the steps.
+// Common driver of backends that store the maps of all steps, scan them, and finish the steps.
 //
-// A work item is a strip of channels of a batch row, or of some. Its maps are loaded into planes
-// (map_planes.hpp) line by line: a line is the whole strip of a row, or one channel of it where
-// lanes lie along time. A scan turns the maps into the state before every step, and every step is
-// then taken from there as the plain loop takes it. With enough work items each worker has its own;
-// with few, all workers share the phases of one. What is computed is the same in both cases.
+// A work item is a strip of channels of one or several batch rows. Its maps are loaded into planes
+// (map_planes.hpp) line by line. A line is the whole strip of a row, or one channel of it if lanes
+// are along time. A scan turns the maps into the state before every step. Every step is then
+// processed from this state as in the sequential loop. With many work items, each worker has its
+// own. With few, all workers share the phases of one work item. The results are the same in both
+// cases.
 #pragma once
 
 #include <algorithm>
@@ -25,34 +26,34 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// What a scan of maps provides, with the defaults of those that have all maps of a work item
-/// before them. A call holds a `scan`, and an `on<Columns, R>` for every work item at work.
+/// The interface of a scan of maps, with defaults for scans that keep all maps of a work item in
+/// memory. A call has one `scan`, and one `on<Columns, R>` for every work item in progress.
 ///
 ///     shift                       the map of step t goes to slot t + shift
-///     slots(steps, shape)         how many slots of maps are kept for a row
+///     slots(steps, shape)         number of slots of maps for a row
 ///     first_state(steps, shape)   the slot of the state before the first step
 ///     kept_bytes(problem, shape)  working set of one sequence
 ///     cached_bytes                target working set of a work item
 ///     lines_of_a_row(problem)     preferred number of channels scanned together, each a line
 ///     rows(problem, strip)        preferred number of batch rows scanned together
-///     scratch_bytes(problem, plan)  per work item, besides the maps
+///     scratch_bytes(problem, plan)  per work item, in addition to the maps
 ///
 ///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
-///       to_load(line, begin, piece)          where to put the maps of the slots from `begin` on
-///       loaded(line, begin, end, piece)      called when they are there
-///       run()                                called when all are
-///       to_finish(line, begin, end, worker)  maps whose slot t has the state before step t
+///       to_load(line, begin, piece)          destination of the maps of the slots from `begin` on
+///       loaded(line, begin, end, piece)      called after these maps are loaded
+///       run()                                called after all maps are loaded
+///       to_finish(line, begin, end, worker)  maps whose slot t holds the state before step t
 ///
-/// A line is one sequence, or the channels of a pack; lines are numbered row by row.
+/// A line is one sequence, or the channels of a pack. Lines are numbered row by row.
 struct map_scan {
-  /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
+  /// Whether maps are loaded and finished a few steps at a time, through a small buffer.
   static constexpr bool by_blocks = false;
   static constexpr std::int64_t cached_bytes = 256 * 1024;
   static std::int64_t lines_of_a_row(const problem&) { return 1; }
   static std::int64_t rows(const problem&, std::int64_t) { return 1; }
   static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
 
-  /// Maps that stay where they are loaded.
+  /// Maps that are scanned in the memory into which they are loaded.
   template <class R>
   struct in_place {
     using maps = maps_of<R>;
@@ -110,7 +111,7 @@ class materialised_call {
  private:
   std::byte* own(int worker) const { return memory_ + worker * plan_.worker_bytes; }
 
-  // The task in which a worker is.
+  // The task that a worker is running.
   struct claim {
     const task_queue& tasks;
     std::int64_t task;
@@ -128,8 +129,8 @@ class materialised_call {
       for (std::int64_t line = 0; line < u.lines; ++line) load(u, line, scan, all);
       scan.run();
     }
-    // Lines are finished in blocks, and their sums handed on in the order of work items, lines and
-    // blocks.
+    // Lines are finished in blocks, and their sums added to the totals in the order of work items,
+    // lines and blocks.
     const std::int64_t blocks = u.lines * blocks_;
     if (workers <= 1) {
       for (std::int64_t i = 0; i < blocks; ++i) finish(u, i, scan, worker, 0, own_task);
@@ -142,7 +143,8 @@ class materialised_call {
     }
   }
 
-  // A work item: its place in the problem, and the plan, narrower for the last of a row.
+  // A work item: its position in the problem, and a copy of the plan. The last work item of a row
+  // may be narrower.
   struct item {
     std::int64_t number, group, batch, rows, channel;
     std::int64_t lines;
@@ -173,7 +175,8 @@ class materialised_call {
     const std::int64_t start = scan_.first_state(T, u.plan.shape);
     Columns::begin(r, u.steps(line, 0, T), u.plan, scan.to_load(line, start, 0), start);
     scan.loaded(line, start, start + 1, 0);
-    // Nobody asks for the state after the last step's map: that step is taken from the one before.
+    // The state after the last step is not needed as a map: finish() computes it from the state
+    // before.
     all.split(T - 1, u.plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
       for (std::int64_t begin = first, end; begin < last; begin = end) {
         end = std::min(begin + u.plan.pass_steps, last);
@@ -184,7 +187,7 @@ class materialised_call {
     });
   }
 
-  // processes a checkpoint interval of the recurrence that another one asks for the states of.
+  // Runs the forward recurrence for a checkpoint interval, whose states another recurrence reads.
   template <class Forward>
   void rerun(const Forward& r, const block& where, const materialised_plan& plan,
              std::byte* memory) const {
@@ -198,8 +201,8 @@ class materialised_call {
       run_alone<kernels_by_channel>(r, where, way.turned(), memory);
   }
 
-  // Finishes block i of a work item's; `position` is that of the worker among those who share the
-  // work item.
+  // Finishes block i of a work item. `position` is the index of the worker among those that share
+  // the work item.
   template <class On>
   void finish(const item& u, std::int64_t i, On& scan, int worker, int position,
               const claim& own_task) {
@@ -247,10 +250,10 @@ class materialised_call {
   std::int64_t blocks_;  // per line
   std::byte* memory_;
   std::byte* totals_;
-  std::atomic<std::int64_t> turn_{0};  // the block whose sums go into the totals next
+  std::atomic<std::int64_t> turn_{0};  // the block whose sums are added to the totals next
 };
 
-/// Runs a recurrence, given in scan order, on a materialising backend.
+/// Runs a recurrence that is in scan order on a materialising backend.
 template <class Scan, class Backend, class R>
 void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
   const materialised_plan plan = plan_materialised(scan, p, backend.threads);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How backends that write maps partition a problem, and the workers that share a scan.
+// The plan of backends that store maps, and the workers that share a scan.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// What a backend that writes all maps down will do with a problem; describe() returns it.
+/// The plan of a backend that stores all maps. describe() returns it.
 struct materialised_scan_plan {
-  extents shape{0, 0, 0, 0};  ///< after merging axes that the scan need not tell apart
+  extents shape{0, 0, 0, 0};  ///< after merging axes
   bool along_time = false;    ///< lanes are consecutive steps; else channels
   std::int64_t strip = 1;     ///< channels per work item
   std::int64_t rows = 1;      ///< batch rows per work item
@@ -26,7 +26,7 @@ struct materialised_scan_plan {
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 };
 
-/// The plan in words, one line per decision.
+/// The plan as text, one line per decision.
 inline std::string to_string(const materialised_scan_plan& plan) {
   using detail::text;
   text all("shape       ", plan.shape);
@@ -42,14 +42,14 @@ inline std::string to_string(const materialised_scan_plan& plan) {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Workers that share the phases of a scan: each phase starts when the one before has ended.
+/// Workers that share the phases of a scan. A phase starts after the previous one has ended.
 struct team {
   static constexpr std::int64_t worth_a_piece = 4096;  // elements
   const executor& given;
   int workers = 1;
 
-  /// Calls f(begin, end), or f(begin, end, number of the piece), for pieces of [0, n) that begin at
-  /// multiples of `grain`, side by side.
+  /// Calls f(begin, end), or f(begin, end, index of the piece), concurrently for pieces of [0, n)
+  /// that begin at multiples of `grain`.
   template <class F>
   void split(std::int64_t n, std::int64_t grain, F f) const {
     const std::int64_t grains = ceil_div(n, grain);
@@ -65,45 +65,45 @@ struct team {
   }
 };
 
-/// What the number of slots depends on, the steps apart.
+/// The inputs that determine the number of slots, besides the number of steps.
 struct materialised_shape {
   bool shared = false;        // all workers work on one work item at a time
-  std::int64_t overhang = 0;  // slots that whole packs may reach past the last
+  std::int64_t overhang = 0;  // slots past the last that whole packs may touch
 };
 
-/// How a materialising backend partitions a problem.
+/// The partition of a problem by a materialising backend.
 struct materialised_plan {
   materialised_shape shape{};
   lane_layout lanes{};
-  std::int64_t strip = 1, strips = 0;    // channels per work item
-  std::int64_t line = 1;                 // channels per line: the strip, or 1
-  std::int64_t width = 1;                // elements per slot: those of a line, in whole packs
+  std::int64_t strip = 1, strips = 0;  // channels per work item
+  std::int64_t line = 1;               // channels per line: the strip, or 1
+  std::int64_t width = 1;              // elements per slot: the channels of a line, in whole packs
   std::int64_t rows = 1, row_spans = 0;  // batch rows per work item
   std::int64_t items = 0;
   std::int64_t items_per_task = 1;
   int threads = 1;
-  std::int64_t line_elements = 0;  // of a plane
-  std::int64_t pass_steps = 0;     // steps that are loaded and finished in one go, at most
+  std::int64_t line_elements = 0;  // elements per line and plane
+  std::int64_t pass_steps = 0;     // most steps that are loaded or finished at once
   std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
   std::int64_t plane = 0;          // elements per plane of a work item
-  std::int64_t buffer_bytes = 0;   // its planes
-  std::int64_t maps_bytes = 0;     // per work item at work
-  std::int64_t scratch_bytes = 0;  // what the scan asks for besides
-  recompute_scratch recomputed{};  // per worker, for states that are recomputed
-  std::int64_t item_begin = 0;     // of a worker's: accumulators and recomputed states come first
-  std::int64_t worker_bytes = 0;   // with the work item's own
+  std::int64_t buffer_bytes = 0;   // all planes of a work item
+  std::int64_t maps_bytes = 0;     // per work item in progress
+  std::int64_t scratch_bytes = 0;  // additional memory of the scan
+  recompute_scratch recomputed{};  // per worker
+  std::int64_t item_begin = 0;     // offset, after accumulators and recomputed states
+  std::int64_t worker_bytes = 0;   // including one work item
   std::int64_t totals_bytes = 0;
-  std::int64_t alignment = 64;  // of the scratch and of all that lies in it
+  std::int64_t alignment = 64;  // of the scratch and of all its parts
   std::int64_t workspace_bytes = 0;
 
-  /// Steps of a block that is finished in one go: its running sums are flushed at its end.
+  /// Steps of a block that is finished at once. Its running sums are flushed at its end.
   static constexpr std::int64_t block_steps = sum_steps;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;
-  /// Steps of the buffer of scans that take maps by blocks, for wide lines.
+  /// Steps in the buffer of scans that take maps in blocks, for wide lines.
   static constexpr std::int64_t buffer_steps = 64;
   std::int64_t channel_lines() const { return strip / line; }
-  /// The block.
+  /// The extents of a block.
   extents block() const { return {1, block_steps, line, 1}; }
 };
 
@@ -134,8 +134,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.row_spans = ceil_div(p.shape.batch, plan.rows);
   plan.items = p.shape.group * plan.row_spans * plan.strips;
   const sums_layout sums(p, plan.block());
-  // Sums are handed on in the order of work items: of a longer task the next would have to wait for
-  // all.
+  // Sums are added to the totals in the order of work items. With longer tasks, the next task would
+  // wait for a whole task.
   if (!sums.any)
     plan.items_per_task = std::max<std::int64_t>(
         1, policy::item_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory traffic of a call, and what follows from it: prefetches and non-temporal stores.
+// The memory traffic of a call, and the prefetches and non-temporal stores that follow from it.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Bytes that a call moves, and the order of their addresses.
 struct traffic {
-  std::int64_t bytes = 0;          // all arrays, each once
-  std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
+  std::int64_t bytes = 0;          // all arrays, each counted once
+  std::int64_t read_per_site = 0;  // per (batch, time, channel), without broadcasts
   std::int64_t descending = 0;     // bytes per site read towards lower addresses
-  bool gaps = false;               // whether rows that are read lie apart
+  bool gaps = false;               // whether there are gaps between rows that are read
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;
@@ -39,8 +39,8 @@ inline traffic traffic_of(const problem& p) {
   return t;
 }
 
-/// How many steps ahead kernels prefetch. 0 where hardware does it: where rows follow each other in
-/// memory, and where a strip is one pack.
+/// Number of steps that kernels prefetch ahead. It is 0 if hardware prefetches: if rows are
+/// contiguous in memory, or a strip is one pack.
 inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
                                     const traffic& moved) {
   using policy = tile_policy;
@@ -49,16 +49,16 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
   const bool pieces = plan.strip < p.shape.channel && plan.strip > lanes;
   if (!moved.gaps && !pieces) return 0;
   // States are recomputed against the direction of the adjoint. So the adjoint prefetches the whole
-  // of the next checkpoint interval, if it is small. Else each pass prefetches what comes next.
+  // next checkpoint interval, if it is small. Otherwise each pass prefetches its own next steps.
   if (p.recomputed_bytes > 0 && memory::checkpoint_interval * moved.read_per_site * plan.strip <=
                                     policy::prefetch_interval_bytes)
     return memory::checkpoint_interval;
   return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
 }
 
-/// Whether non-temporal stores fill whole lines. Each part of a line that is stored alone costs
-/// another write to memory. Channels past the last whole pack are stored the ordinary way, so rows
-/// that have some must not share lines.
+/// Whether non-temporal stores fill whole cache lines. A part of a line that is stored alone costs
+/// another write to memory. Channels past the last whole pack use ordinary stores, so rows with
+/// such channels must not share lines.
 inline bool fills_lines(const problem& p, const tile_plan& plan, std::int64_t lanes) {
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   const std::int64_t item = along_time || p.shape.channel % lanes == 0 ? 16 : 64;

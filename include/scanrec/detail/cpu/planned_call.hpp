@@ -18,7 +18,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Aligned bytes that a planned call keeps.
+/// Aligned bytes that a planned call owns.
 class kept_memory {
  public:
   kept_memory() = default;
@@ -43,15 +43,14 @@ class kept_memory {
   std::align_val_t alignment_{64};
 };
 
-/// What a planned call is made of: its recurrence, its problem, its plan, and the scratch that it
-/// works in.
+/// A planned call consists of a recurrence, a problem, a plan, and scratch memory.
 ///
-/// Arrays are known by their index in the problem. Their addresses here are those of the first step
-/// in scan order, which lies a fixed number of bytes from the pointer that the caller gives.
+/// Arrays are identified by their index in the problem. Addresses stored here are those of the
+/// first step in scan order, a fixed number of bytes from the caller's pointer.
 template <class R, std::size_t Pairs>
 class planned_call {
  public:
-  /// `may_alias`, `descending`: as of problem_builder::prepare.
+  /// `may_alias` and `descending`: see problem_builder::prepare.
   planned_call(const tiled& backend, const R& r, const problem& p,
                const std::array<in_place_pair, Pairs>& may_alias, bool descending)
       : recurrence_(r),
@@ -78,8 +77,9 @@ class planned_call {
     tile_schedule(kernel_table_for<R>(plan_), &recurrence_, plan_, scratch_).run(executor_);
   }
 
-  /// Takes other memory for the arrays, of one pointer each in the order of the problem; null: what
-  /// it was. Throws argument_error and changes nothing where the call would.
+  /// Moves the arrays to other memory. `given` has one pointer per array, in the order of the
+  /// problem; null keeps the current memory. Throws argument_error and changes nothing if the call
+  /// would throw.
   template <std::size_t N>
   void move_to(const std::array<const void*, N>& given) {
     std::array<const std::byte*, most_arrays> next;
@@ -89,7 +89,7 @@ class planned_call {
       const array_use& array = problem_.arrays[i];
       if (!array.given)
         refuse(problem_, array, "null, since the array was absent when planned", "a pointer");
-      if (array.data == nullptr) continue;  // without elements
+      if (array.data == nullptr) continue;  // no elements
       if (reinterpret_cast<std::uintptr_t>(given[i]) % array.alignment != 0)
         refuse(problem_, array, text("a pointer aligned to ", array.alignment, " bytes"),
                "one that is not");
@@ -98,7 +98,7 @@ class planned_call {
     if (!lie_apart(next)) check_apart(next);
     data_ = next;
   }
-  /// The array of an index, at the first step in scan order.
+  /// The array at an index, at the first step in scan order.
   template <class T>
   T* at(int index) const {
     return reinterpret_cast<T*>(const_cast<std::byte*>(data_[index]));
@@ -135,9 +135,10 @@ class planned_call {
     scratch_ = own_.data();
   }
 
-  // ---- other memory -----------------------------------------------------------------------------
+  // ---- moving arrays to other memory -----------------------------------------------------------
 
-  // The reset after the last step counts, wherever it is.
+  // The byte range of an array. If it has a reset after the last step, one step is added at either
+  // end.
   static byte_range reach_of(const array_use& array) {
     byte_range reach = range_of(array);
     if (array.one_step_more) {
@@ -146,10 +147,10 @@ class planned_call {
     }
     return reach;
   }
-  // Of two arrays, one of them written, what tells whether they may meet.
+  // Two arrays, one of them written, that must not overlap.
   struct pair {
     std::int8_t written, other;
-    bool may_be_one;  // if they begin at the same place
+    bool may_be_one;  // unless they begin at the same address
   };
   void find_pairs() {
     for (int i = 0; i < problem_.count; ++i) {
@@ -179,7 +180,7 @@ class planned_call {
              (x == y && p.may_be_one);
     });
   }
-  // Interleaved arrays: the long way round.
+  // The full overlap check, for interleaved arrays.
   void check_apart(const std::array<const std::byte*, most_arrays>& next) const {
     problem moved = problem_;
     for (int i = 0; i < moved.count; ++i) moved.arrays[i].data = next[i];
@@ -195,7 +196,7 @@ class planned_call {
   std::byte* scratch_ = nullptr;
   std::array<const std::byte*, most_arrays> data_{};
   std::array<std::int64_t, most_arrays> first_step_{};  // bytes from the caller's pointer
-  std::array<byte_range, most_arrays> reach_{};         // of bytes, from data_
+  std::array<byte_range, most_arrays> reach_{};         // in bytes, relative to data_
   std::array<pair, most_outputs * most_arrays> pairs_{};
   int pair_count_ = 0;
   std::array<in_place_pair, Pairs> may_alias_;

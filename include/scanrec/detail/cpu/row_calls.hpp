@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs calls on rows, selective scans and causal convolutions: their memory, and that of each
-// worker.
+// Runs calls on rows (selective scans and causal convolutions), and allocates their memory and that
+// of each worker.
 #pragma once
 
 #include <concepts>
@@ -18,8 +18,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A backend of selective scans and causal convolutions: `tiled`, whose threads, executor and
-/// workspace are used, or `sequential`, one channel at a time on one thread.
+/// A backend of selective scans and causal convolutions. `tiled` provides threads, executor and
+/// workspace. `sequential` processes one channel at a time on one thread.
 template <class Backend>
 concept runs_rows = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
 
@@ -29,7 +29,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The threads, executor and workspace of a call.
 struct call_workers {
-  int threads = 1;  // as requested; 0: policy
+  int threads = 1;  // as requested; 0: chosen by policy
   const executor* on = nullptr;
   std::span<std::byte> workspace{};
 };
@@ -39,7 +39,7 @@ inline call_workers workers_of(const sequential& on) { return {1, nullptr, on.wo
 template <class Backend, class V>
 inline constexpr int row_lanes = std::same_as<Backend, sequential> ? 1 : simd::lanes_v<V>;
 
-/// Memory of workers, each a number of pages.
+/// Memory of each worker, in whole pages.
 class worker_rooms {
  public:
   template <class Tile, class Problem>
@@ -59,7 +59,7 @@ class worker_rooms {
 };
 
 /// Runs a call. Run<V, W> takes memory from an arena in its constructor, and runs the call in
-/// operator(). Its plan_type says how the call is divided.
+/// operator(). Its plan_type divides the call.
 template <template <class, int> class Run, int W, class Problem>
 void run_rows(const char* call, const Problem& p, const call_workers& workers) {
   using V = typename Problem::value;
@@ -74,7 +74,7 @@ void run_rows(const char* call, const Problem& p, const call_workers& workers) {
   const executor by_default{};
   run(workers.on != nullptr ? *workers.on : by_default);
 }
-/// Bytes of memory that the call takes.
+/// Bytes of memory of the call.
 template <template <class, int> class Run, int W, class Problem>
 std::int64_t rows_bytes(const Problem& p, int threads) {
   using V = typename Problem::value;

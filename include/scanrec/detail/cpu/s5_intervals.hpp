@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 on samples that do not come at regular times: gates and scales of every step, and the adjoint
-// of that.
+// S5 on irregularly sampled sequences: gates and scales of every step, and their adjoint.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// discretise() and its adjoint for vectors of states, in the type of the system.
 ///
-/// Error  a few roundings of |gate| and |scale|, while step * Im(lambda) stays below some hundreds.
+/// Error: a few roundings of |gate| and |scale|, as long as step * Im(lambda) stays below some
+/// hundreds.
 template <class R>
 class discretised_row {
  public:
@@ -30,18 +30,18 @@ class discretised_row {
   using complexes = Eigen::Array<complex, Eigen::Dynamic, 1>;
   using reals = Eigen::Array<R, Eigen::Dynamic, 1>;
 
-  complexes gate, scale;  // at() leaves them
-  complexes by_lambda;    // vjp() leaves them
+  complexes gate, scale;  // results of at()
+  complexes by_lambda;    // results of vjp()
   reals by_step;
 
-  /// `method` has steps.
+  /// `method` must be a method with steps.
   discretised_row(discretisation method, const complexes& lambda, const reals& step)
       : method_(method), lambda_(lambda), step_(step) {
     tiny_ = lambda_.abs2() < std::numeric_limits<R>::min();
     inverse_ = tiny_.select(complexes::Zero(lambda_.size()), lambda_.inverse());
     gate.resize(lambda_.size()), scale.resize(lambda_.size());
   }
-  /// For steps of `interval` times the system's.
+  /// Computes gate and scale for steps of `interval` times the system's step.
   void at(R interval) {
     h_ = interval * step_;
     z_ = lambda_ * h_.template cast<complex>();
@@ -62,7 +62,7 @@ class discretised_row {
     scale.imag() = gate.imag();
     scale = tiny_.select(h_.template cast<complex>(), scale * inverse_);
   }
-  /// From the gradients of gate and scale; after at().
+  /// Computes by_lambda and by_step from the gradients of gate and scale. Call at() first.
   template <class G, class S>
   void vjp(const G& gate_grad, const S& scale_grad) {
     const auto h = h_.template cast<complex>();
@@ -75,7 +75,7 @@ class discretised_row {
           ((lambda_ * square_).conjugate() * gate_grad + square_.conjugate() * scale_grad).real();
       return;
     }
-    // h^2 phi'(z) = (h exp(z) - scale) / lambda; below |z| = 1 by the series of phi'.
+    // h^2 phi'(z) = (h exp(z) - scale) / lambda. For |z| < 1, the series of phi' is used.
     constexpr int terms = sizeof(R) == 4 ? 12 : 22;
     square_.setConstant(lambda_.size(), coefficients<terms>[terms - 1]);
     for (int k = terms - 2; k >= 0; --k) square_ = square_ * z_ + complex(coefficients<terms>[k]);
@@ -100,11 +100,11 @@ class discretised_row {
   discretisation method_;
   complexes lambda_, inverse_, z_, square_;
   reals step_, h_, e_, a_, b_, cosine_;
-  Eigen::Array<bool, Eigen::Dynamic, 1> tiny_;  // where lambda counts as 0
+  Eigen::Array<bool, Eigen::Dynamic, 1> tiny_;  // where lambda is treated as 0
 };
 
-/// Calls f(chunk, first, last) for chunks of rows, on the workers of a backend. How rows fall into
-/// chunks does not depend on those.
+/// Calls f(chunk, first, last) for chunks of rows, on the workers of a backend. The chunks do not
+/// depend on the number of workers.
 inline constexpr int row_chunks = 64;
 template <class Backend, class F>
 void for_row_chunks(const Backend& on, std::int64_t rows, F f) {
@@ -140,14 +140,14 @@ auto row_at(const sequence_view<E>& view, std::int64_t b, std::int64_t t) {
       view.data + b * view.strides.batch + t * view.strides.time, view.shape.channel);
 }
 
-/// The steps of a system's states.
+/// The step sizes of a system's states.
 template <class System>
 auto step_sizes(const System& s) {
   using R = typename std::remove_cvref_t<decltype(s.log_step)>::Scalar;
   return s.log_step.array().unaryExpr([](R x) { return step_size(x); });
 }
 
-/// Fills the gates of every step, and multiplies what came of u by the scales.
+/// Sets the gates of every step, and multiplies the inputs of the scan (in `states`) by the scales.
 template <class Backend, class R>
 void discretise_steps(const Backend& on, const s5_products<R>& p,
                       const sequence_view<const R>& intervals,
@@ -165,7 +165,7 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
                  });
 }
 
-/// The states that step t of sequence b starts from, in one direction: 0 where no link leads there.
+/// The states before step t of sequence b, in one direction: 0 if t is reset or has no predecessor.
 template <class R, class Complexes>
 void load_states_before(const s5_vjp_options<R>& options,
                         const sequence_view<const std::complex<R>>& x, std::int64_t b,
@@ -179,7 +179,7 @@ void load_states_before(const s5_vjp_options<R>& options,
       before[i] = start.data[b * start.strides.batch + i * start.strides.channel];
   else
     before.setZero();
-  // A reset cuts the link to the step before it in time.
+  // A reset at step t masks the link between t - 1 and t, in both directions.
   const auto& resets = options.resets;
   const std::int64_t later = std::max(t, from);
   if (resets.absent() || later >= steps) return;
@@ -189,9 +189,9 @@ void load_states_before(const s5_vjp_options<R>& options,
     if (reset_mask[resets.shape.channel > 1 ? i * resets.strides.channel : 0]) before[i] = 0;
 }
 
-/// From the gradients v of the inputs of the scan in one direction, which lie in `scratch`: adds
-/// those of lambda and log_step, writes or adds those of the intervals, and turns v into the
-/// gradients of B u.
+/// Computes gradients from v, the gradients of the inputs of the scan in one direction, which are
+/// in `scratch`. Adds the gradients of lambda and log_step to `sums`, writes or adds those of the
+/// intervals, and turns v into the gradients of B u.
 template <class Backend, class R>
 void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<R>& options,
                const sequence_view<const R>& u, const sequence_view<const std::complex<R>>& states,

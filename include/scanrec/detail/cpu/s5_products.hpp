@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A state space made ready for matrix products.
+// A state space prepared for matrix products.
 #pragma once
 
 #include <complex>
@@ -13,8 +13,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A system made ready for real matrix products: complex arrays are real ones with two columns
-/// each.
+/// A system prepared for real matrix products: each complex array is a real array with twice as
+/// many columns.
 template <class R>
 struct s5_products : s5_call<R> {
   using base = s5_call<R>;
@@ -24,7 +24,7 @@ struct s5_products : s5_call<R> {
   using matrix = typename system::template matrix<R>;
 
   const system& s;
-  typename system::template vector<complex> gate, scale;  // where steps differ not set, and 1
+  typename system::template vector<complex> gate, scale;  // if steps vary: unused, and 1
   matrix to_states;                                       // H x 2P: B_bar, transposed
   matrix to_outputs;                                      // 2P (4P) x Q: C, transposed
 
@@ -66,7 +66,7 @@ struct s5_products : s5_call<R> {
   }
   [[nodiscard]] R twice() const { return s.conjugate_symmetry ? R(2) : R(1); }
 
-  /// Calls f(rows of the arrays...) for as many rows at a time as all arrays have in one piece.
+  /// Calls f(rows of the arrays...) for as many rows at a time as are contiguous in all arrays.
   template <class F, class... Views>
   static void for_rows(const extents& shape, F f, const Views&... views) {
     const auto all = base::pieces_of(shape, views...);

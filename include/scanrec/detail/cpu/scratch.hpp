@@ -14,13 +14,13 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Uninitialised bytes, aligned to 64 or a larger power of two. Small calls (a streaming step)
-/// never allocate.
+/// Uninitialised bytes, aligned to 64 or a larger power of two. Small calls (a streaming step) do
+/// not allocate.
 class scratch {
  public:
   static constexpr std::int64_t on_stack = 8 * 1024;
 
-  /// `given`: memory of the caller to use instead, unless it is empty.
+  /// `given` is caller-provided memory that is used unless it is empty.
   scratch(const problem& p, std::int64_t bytes, std::int64_t alignment,
           const std::span<std::byte>& given)
       : alignment_(static_cast<std::align_val_t>(alignment)) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A checkpoint interval of a strip of channels, back: states are recomputed from a checkpoint, and
-// gradients pulled through them.
+// The adjoint over a checkpoint interval of a channel block: recomputes states from a checkpoint,
+// and computes gradients backwards in time.
 //
-//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
+//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: gradient of the sum of C x
 //     u:      delta sum_n l B + D g             A:  sum_t delta l a x[t-1]
 //     delta:  u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l delta u       C:  sum_d g x
 //
-// Complex: with the conjugates of a, A, B, C and x, twice g, and real parts in u and delta.
+// Complex states use the conjugates of a, A, B, C and x, twice g, and real parts in u and delta.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,10 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Running sums over time of one pack of channels of one sequence, in the wide type, W of each.
+/// Running sums over time of one pack of channels of one sequence, in the wide type, with W lanes
+/// each. `b` and `c` are for time-invariant B and C.
 struct selective_totals {
-  double *a_values = nullptr, *b = nullptr, *c = nullptr;  // (state, part); B, C: where constant
+  double *a_values = nullptr, *b = nullptr, *c = nullptr;  // (state, part)
   double *d = nullptr, *bias = nullptr;
 };
 
@@ -50,21 +51,21 @@ class selective_adjoint : selective_tile<V, W> {
         interval_sums_(
             memory.take<real>(p.intervals_grad.present() ? memory::checkpoint_interval : 0)) {}
 
-  /// Forgets the sums over channels of a checkpoint interval.
+  /// Clears the sums over channels of a checkpoint interval.
   void clear_sums() {
     if (p_.b_grad.steps.present()) std::fill_n(b_sums_, sums_count(p_), real(0));
     if (p_.c_grad.steps.present()) std::fill_n(c_sums_, sums_count(p_), real(0));
     if (p_.intervals_grad.present())
       std::fill_n(interval_sums_, memory::checkpoint_interval, real(0));
   }
-  /// Sums over the channels since then, (step, part, padded(states)).
+  /// Sums over the channels since clear_sums(), (step, part, padded(states)).
   [[nodiscard]] const real* b_sums() const { return b_sums_; }
   [[nodiscard]] const real* c_sums() const { return c_sums_; }
   /// The gradients of the intervals of each step.
   [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
-  /// Takes the gradients of the states behind a checkpoint interval to those of the states before
-  /// it; at the last one they are set.
+  /// Turns the gradients of the states after a checkpoint interval into those of the states before
+  /// it. At the last interval `grads` is set first.
   void run(const selective_position& position, state* grads, const selective_totals& totals) {
     this->stand_at(position);
     if (position.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
@@ -106,7 +107,7 @@ class selective_adjoint : selective_tile<V, W> {
   }
 
  private:
-  // The gradients of the sums of C x, from those of what was put out.
+  // Computes the gradients of the sums of C x from those of the outputs.
   void prepare_grads(std::int64_t steps, std::int64_t padded) {
     if (p_.out_grad.present())
       this->load(p_.out_grad, this->at_.begin, steps, grad_);
@@ -119,12 +120,12 @@ class selective_adjoint : selective_tile<V, W> {
       const lane z = this->z_[t];
       y_grad_[t] = simd::mul(grad_[t], simd::mul(z, simd::sigmoid(z).value));
     }
-    if constexpr (parts == 2)  // of the sum of Re(C x), which is taken twice
+    if constexpr (parts == 2)  // the output is 2 Re(C x)
       for (std::int64_t t = 0; t < steps; ++t) y_grad_[t] = y_grad_[t] + y_grad_[t];
     std::fill(y_grad_ + steps, y_grad_ + padded, this->zero());
     std::fill_n(delta_u_sum_, padded, this->zero()), std::fill_n(gate_sum_, padded, this->zero());
   }
-  // What is left of the gradients of u, delta and z.
+  // Computes and stores the gradients of u, delta and z.
   void put_grads(std::int64_t steps, const selective_totals& totals) {
     lane of_d = this->zero(), of_bias = this->zero();
     lane *const u = this->u_, *const z = this->z_;
@@ -157,7 +158,7 @@ class selective_adjoint : selective_tile<V, W> {
   static std::int64_t sums_count(const selective_problem<V>& p) {
     return memory::checkpoint_interval * parts * padded(p.states);
   }
-  // Over lanes; a call, as that of products.
+  // Sum over lanes. Not inlined, so that no compiler fuses a product into it.
   [[gnu::noinline]] static real sum_of(lane x) {
     if constexpr (W == 1)
       return x;

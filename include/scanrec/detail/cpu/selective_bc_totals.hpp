@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums over channels: the gradients of a B and C of every step, gathered strip after strip.
+// Sums over channels: the gradients of a B or C with a value per step, added block by block.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The gradient of a B or C of every step: a sum over strips, in the wide type, of two checkpoint
-/// intervals at a time.
+/// The gradient of a B or C with a value per step: sums over channel blocks in the wide type, for
+/// two checkpoint intervals at a time.
 template <class V>
 class bc_totals {
  public:
@@ -30,13 +30,13 @@ class bc_totals {
                      : 0)) {}
 
   [[nodiscard]] bool wanted() const { return grad_[0].present(); }
-  /// Adds the sums of a strip; `first`: it is the first one of its group.
+  /// Adds the sums of a strip. `first` is true for the first strip of its group.
   void add(std::int64_t group, const selective_position& at, bool first, const real* sums) const {
     double* const total = total_of(group, at);
     const std::int64_t count = (at.end - at.begin) * row();
     for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
   }
-  /// Puts the sum of all strips of a group where it belongs; without any strip 0.
+  /// Stores the sum of all strips of a group in the gradient. Stores 0 if there is no strip.
   void put(std::int64_t group, const selective_position& at, bool none = false) const {
     for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
   }

@@ -33,7 +33,7 @@ inline void start_counters(selective_counter* counters, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) ::new (&counters[i]) selective_counter(0);
 }
 
-/// Runs all tasks: f(worker, task, strip, n), for the n-th interval of a channel block (`strip`).
+/// Runs all tasks: f(worker, task, strip, n) for the n-th interval of each channel block (`strip`).
 template <class F>
 void run_checkpoint_intervals(const selective_plan& plan, const executor& on,
                               selective_counter* done, task_queue& tasks, F f) {
@@ -49,7 +49,7 @@ void run_checkpoint_intervals(const selective_plan& plan, const executor& on,
   tasks.rethrow();
 }
 
-/// A forward call: first what memory it takes, then itself.
+/// A forward call. The constructor takes memory, and operator() runs the call.
 template <class V, int W>
 class selective_forward_run {
  public:
@@ -84,7 +84,7 @@ class selective_forward_run {
   worker_rooms rooms_;
 };
 
-/// An adjoint: first what memory it takes, then itself.
+/// An adjoint call. The constructor takes memory, and operator() runs the call.
 template <class V, int W>
 class selective_vjp_run {
  public:
@@ -154,7 +154,7 @@ class selective_vjp_run {
   }
 
  private:
-  [[nodiscard]] std::int64_t numbers() const {  // of a channel
+  [[nodiscard]] std::int64_t numbers() const {  // per channel
     return std::int64_t{tile::parts} * p_.states;
   }
   template <class E>
@@ -176,13 +176,13 @@ class selective_vjp_run {
                 .bias = of(p_.bias_grad, bias_, 1)});
     });
   }
-  // Waits for the strips before this one, adds, and as the last one puts the sums out.
+  // Waits for the strips before this one and adds its sums. The last strip stores the totals.
   void add_sums(const tile& work, const task_queue& tasks, std::int64_t task, std::int64_t strip,
                 std::int64_t k) const {
     if (!of_b_.wanted() && !of_c_.wanted() && intervals_ == nullptr) return;
     const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
     selective_counter* const turns = turns_ + group * plan_.checkpoint_intervals;
-    // The totals lie where those of the interval two steps earlier were.
+    // The totals reuse the memory of interval k + 2, which must be complete.
     if (number == 0 && k + 2 < plan_.checkpoint_intervals)
       tasks.await(turns[k + 2], plan_.group_strips, task);
     tasks.await(turns[k], number, task);
@@ -200,7 +200,7 @@ class selective_vjp_run {
     }
     turns[k].store(number + 1, std::memory_order_release);
   }
-  // Sums over sequences, one after the other, to the gradients.
+  // Adds the sums of all sequences to the gradients, in order.
   template <class E>
   void put_sums(const value_array<E>& grad, const double* totals, std::int64_t states) const {
     constexpr int parts = is_complex<E> ? 2 : 1;
@@ -222,7 +222,7 @@ class selective_vjp_run {
           }
       }
   }
-  // Sums over groups of channels.
+  // Adds the sums of all groups of channels.
   void put_intervals() const {
     for (std::int64_t b = 0; intervals_ != nullptr && b < p_.batch; ++b)
       for (std::int64_t t = 0; t < p_.time; ++t) {
@@ -243,7 +243,7 @@ class selective_vjp_run {
   selective_counter* turns_;  // (group, checkpoint interval)
   double* intervals_;         // (group, step)
   double *a_values_, *b_, *c_, *d_, *bias_;
-  selective_problem<V> before_;  // the pass that finds the checkpoints
+  selective_problem<V> before_;  // the forward pass that computes the checkpoints
   std::optional<selective_forward_run<V, W>> checkpoints_run_;
 };
 

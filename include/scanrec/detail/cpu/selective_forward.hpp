@@ -10,7 +10,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps whose rows a forward call has near at a time.
+/// Steps whose rows a forward call loads into cache at a time.
 inline constexpr std::int64_t selective_chunk = 32;
 
 /// The forward pass over checkpoint intervals.
@@ -24,7 +24,7 @@ class selective_forward : selective_tile<V, W> {
   selective_forward(const selective_problem<V>& p, arena& memory)
       : base(p, selective_chunk, false, memory) {}
 
-  /// Updates the states over one interval; at the first one it sets them.
+  /// Updates the states over one interval. At the first interval it sets them.
   void run(const selective_position& position, state* states) {
     const selective_problem<V>& p = this->p_;
     if constexpr (steps_of_packs)
@@ -43,7 +43,7 @@ class selective_forward : selective_tile<V, W> {
       });
       if (out) put_out(t, steps);
     }
-    // Checkpoint i has the states before step time - 128 (i + 1).
+    // Checkpoint i holds the states before step time - 128 (i + 1).
     const std::int64_t checkpoint = (p.time - position.end) / memory::checkpoint_interval - 1;
     if (p.checkpoints.present() && checkpoint >= 0)
       this->store_states(p.checkpoints, states, false, checkpoint);
@@ -54,7 +54,7 @@ class selective_forward : selective_tile<V, W> {
  private:
   static constexpr bool steps_of_packs = base::parts == 1 && W > 1 && W == base::width;
 
-  // Whether the call is a single step whose states lie side by side in whole packs.
+  // Whether the call is a single step with contiguous states in whole packs.
   [[nodiscard]] bool is_step_of_packs(const selective_position& position) const {
     const selective_problem<V>& p = this->p_;
     const auto in_packs = [](const value_array<V>& states) {
@@ -64,8 +64,8 @@ class selective_forward : selective_tile<V, W> {
            in_packs(p.initial) && in_packs(p.final_state) && p.b.steps.present() &&
            p.c.steps.present() && !p.resets.present();
   }
-  // A step with lanes along the states of a channel. Only the states after it are transposed, for
-  // the outputs; A and the states before it are not.
+  // A step with lanes along the states of a channel. Only the new states are transposed, for the
+  // outputs; A and the old states are not.
   void run_step(const selective_position& position) {
     const selective_problem<V>& p = this->p_;
     this->stand_at_channels(position);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a selective scan is reset: strips of a few packs of channels of one sequence and group, in
+// The division of a selective scan: strips of a few packs of channels of one sequence and group, in
 // checkpoint intervals of 128 steps.
 #pragma once
 
@@ -11,21 +11,22 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The numbers behind the cuts.
+/// The constants of the division.
 struct selective_policy {
-  /// Strips below which they are of one pack; of two and four below twice and four times as many.
+  /// If there are fewer strips than this, a strip has one pack. It has two packs below twice and
+  /// four below four times as many.
   static constexpr std::int64_t enough_strips = 96;
-  /// Steps by channels by states per thread below which another costs more than it brings.
+  /// (steps x channels x states) per thread below which another thread costs more than it saves.
   static constexpr std::int64_t thread_elements = 256 * 1024;
 };
 
-/// How a call is reset.
+/// The division of a call.
 struct selective_plan {
-  std::int64_t channels = 0, groups = 1;  // of a group; of a sequence
-  std::int64_t group_packs = 0;           // of one group of one sequence
+  std::int64_t channels = 0, groups = 1;  // per group; per sequence
+  std::int64_t group_packs = 0;           // per group of one sequence
   std::int64_t strip_packs = 1;
   std::int64_t group_strips = 0;
-  std::int64_t group_count = 0;  // of all sequences
+  std::int64_t group_count = 0;  // in all sequences
   std::int64_t checkpoint_intervals = 1, time = 0;
   int lanes = 1, workers = 1;
 
@@ -51,7 +52,7 @@ struct selective_plan {
   [[nodiscard]] std::int64_t packs() const { return group_count * group_packs; }
   [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
 
-  /// Where checkpoint interval k of a pack of a group lies.
+  /// The position of checkpoint interval k of a pack of a group.
   [[nodiscard]] selective_position position(std::int64_t group, std::int64_t pack,
                                             std::int64_t k) const {
     const std::int64_t first = pack * lanes;
@@ -62,7 +63,7 @@ struct selective_plan {
             .begin = k == 0 ? 0 : time - (checkpoint_intervals - k) * memory::checkpoint_interval,
             .end = time - (checkpoint_intervals - 1 - k) * memory::checkpoint_interval};
   }
-  /// Calls f(place, index among all packs) for checkpoint interval k of the packs of a strip.
+  /// Calls f(position, index among all packs) for checkpoint interval k of the packs of a strip.
   template <class F>
   void for_packs(std::int64_t strip, std::int64_t k, F f) const {
     const std::int64_t group = strip / group_strips;

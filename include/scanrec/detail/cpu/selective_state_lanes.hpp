@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a selective scan does to its states, which are real or complex lanes beside real steps,
-// inputs and outputs. Of a complex state the gradient is dL/dRe + i dL/dIm.
+// State arithmetic of selective scans. States are real or complex lanes; steps, inputs and outputs
+// are real lanes. The gradient of a complex state is dL/dRe + i dL/dIm.
 #pragma once
 
 #include <scanrec/detail/simd/sin_cos.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Real numbers of a state.
+/// Number of real components of a state.
 template <class State>
 inline constexpr int parts_of = simd::is_complex_lanes<State> ? 2 : 1;
-/// The real part, or the imaginary one.
+/// The real or the imaginary part.
 template <int Part, class State>
 SCANREC_HD SCANREC_INLINE auto part_of(State x) {
   if constexpr (!simd::is_complex_lanes<State>)
@@ -21,7 +21,7 @@ SCANREC_HD SCANREC_INLINE auto part_of(State x) {
     return x.im;
 }
 
-/// The factor of a step. `Decays`: its size is known to be at most 1.
+/// The factor of a step. `Decays` asserts that its modulus is at most 1.
 template <bool Decays, class Lane, class State>
 SCANREC_HD SCANREC_INLINE State selective_gate(Lane delta, State rate) {
   if constexpr (simd::is_complex_lanes<State>) {

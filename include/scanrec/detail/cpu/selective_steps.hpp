@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loops of the selective scan: lanes along channels, a few states of each in registers, over
-// steps whose rows lie in cache. States of a step never reach memory, but in the adjoint those of
-// 128 steps of a few states, which stay in L2.
+// The loops of the selective scan: lanes along channels, a few states of each channel in registers,
+// over steps whose rows are in cache. States of a step never reach memory, except in the adjoint.
+// There the states of 128 steps for a few states per channel stay in L2.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// B or C at some steps: of every step for all lanes, or of every lane for all steps. `State` is
-/// the lane of a state, real or complex.
+/// B or C at some steps: shared by all lanes and varying with the step, or per lane and
+/// time-invariant. `State` is the lane of a state, real or complex.
 template <class State>
 struct bc_rows {
   using scalar = simd::scalar_of<simd::real_lane_t<State>>;
-  /// States that lie side by side in a row; those beyond follow behind all steps.
+  /// States that are contiguous in a row. The next states follow after all steps of these.
   static constexpr int width = simd::lanes_v<scalar>;
 
   const scalar* shared = nullptr;     // (block of states, step, state)
-  const scalar* imaginary = nullptr;  // the same
+  const scalar* imaginary = nullptr;  // same layout
   std::int64_t block = 0;             // elements between two blocks
   const State* constant = nullptr;    // (state)
 
-  /// The same from a state on, which is place 0; those that are asked for lie in one block.
+  /// The rows from `state` on, which becomes position 0. States that are read must be in one block.
   [[nodiscard]] SCANREC_INLINE bc_rows from(std::int64_t state) const {
     if (constant != nullptr) return {nullptr, nullptr, 0, constant + state};
     const std::int64_t at = state / width * block + state % width;
     return {shared + at, parts_of<State> == 2 ? imaginary + at : nullptr, block, nullptr};
   }
-  /// `Shared`: whether it is known to be shared.
+  /// `Shared` asserts that `constant` is null.
   template <bool Shared>
   [[nodiscard]] SCANREC_INLINE State at(std::int64_t step, int position) const {
     if (!Shared && constant != nullptr) return constant[position];
@@ -50,17 +50,17 @@ struct selective_rows {
   std::int64_t steps = 0;
   const lane* delta = nullptr;    // after bias, softplus and interval
   const lane* delta_u = nullptr;  // delta * u
-  lane* y = nullptr;              // sum of Re(C x), which is added to; null: not wanted
-  const lane* resets = nullptr;   // 1 in lanes that are reset from the step before; null: none is
+  lane* y = nullptr;              // sum of Re(C x), accumulated; null if not needed
+  const lane* resets = nullptr;   // 1 in lanes that are reset at the step; null: no resets
   const bool* any_reset = nullptr;
   bc_rows<State> b, c;
 };
 
-/// How kernels are compiled: for all that there is, or for gates that decay, and B and C of every
-/// step, without tests.
+/// Kernel variants: `any` handles all calls. `decaying` omits tests: gates are at most 1, and B and
+/// C vary with the step.
 enum class selective_case { any, decaying };
 
-/// The deltas that gates are made of: 0 in lanes that are reset, whose states are 0 there too.
+/// Sets the states of lanes that are reset to 0. Returns the delta of the gates, which is 0 there.
 template <int NB, class Lane, class State>
 SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t t, Lane delta,
                                  State (&x)[NB]) {
@@ -70,7 +70,7 @@ SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t
   return simd::select(reset, simd::constant<Lane>(0), delta);
 }
 
-/// Takes NB states from `first` on through the steps. `Out`: whether y is wanted.
+/// Runs NB states from `first` on through the steps. `Out` is whether y is needed.
 template <int NB, selective_case Case, bool Out, class State>
 [[gnu::noinline]] void run_states(const selective_rows<State>& given, const State* a_values,
                                   std::int64_t first, State* states) {
@@ -96,13 +96,13 @@ template <int NB, selective_case Case, bool Out, class State>
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA { states[first + i] = x[i]; });
 }
 
-/// Sums over lanes: lane k of the result is that of rows[k], by halves, upper onto lower, as
-/// simd::sum has it.
+/// Lane k of the result is the sum over the lanes of rows[k], by halves, upper onto lower, as in
+/// simd::sum.
 template <class T, int N>
 SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N]);
 
 namespace lane_sums {
-// Segments of 2 H lanes become segments of H lanes, those of x before those of y.
+// Folds segments of 2 H lanes to segments of H lanes, those of x before those of y.
 template <int H, int Upper, class V, int... I>
 SCANREC_INLINE V fold_raw(V x, V y, std::integer_sequence<int, I...>) {
   return simd::detail::shuffle_raw<(I / H * 2 * H + Upper * H + I % H)...>(x, y);
@@ -137,7 +137,7 @@ SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N])
   return lane_sums::fold_all<N / 2>(rows);
 }
 
-/// Gathers products of some steps by some states, and adds their sums over lanes to (step, part,
+/// Collects products for some steps and states, and adds their sums over lanes to (step, part,
 /// state).
 template <int NB, class State>
 struct summed_products {
@@ -152,7 +152,7 @@ struct summed_products {
     rows[0][position] = part_of<0>(product);
     if constexpr (parts == 2) rows[1][position] = part_of<1>(product);
   }
-  /// A call, so that no compiler makes a product and the sum that it goes into one operation.
+  /// Not inlined, so that no compiler fuses a product into its sum.
   [[gnu::noinline]] void add_to(scalar* to, std::int64_t stride) const {
     add_part(to, stride, rows[0]);
     if constexpr (parts == 2) add_part(to + stride / 2, stride, rows[1]);
@@ -172,23 +172,23 @@ struct summed_products {
   }
 };
 
-/// What the adjoint has besides, of some steps of one pack of channels.
+/// Additional rows of the adjoint, for some steps of one pack of channels. `b_sums` and `c_sums`
+/// are (step, part, state).
 template <class State>
 struct selective_grad_rows {
   using lane = simd::real_lane_t<State>;
   using scalar = simd::scalar_of<lane>;
-  const lane* y_grad = nullptr;  // of the sum of Re(C x)
-  lane* delta_u_sum = nullptr;   // sum of Re(conj(l) B), which is added to
-  lane* gate_sum = nullptr;      // sum of Re(conj(l) A a x[t-1]), which is added to
-  scalar* b_sums = nullptr;      // sums over lanes of l delta u, (step, part, state), which are
-                                 // added to; null: not wanted
-  scalar* c_sums = nullptr;      // the same of y_grad conj(x)
+  const lane* y_grad = nullptr;  // gradient of the sum of Re(C x)
+  lane* delta_u_sum = nullptr;   // accumulates the sum of Re(conj(l) B)
+  lane* gate_sum = nullptr;      // accumulates the sum of Re(conj(l) A a x[t-1])
+  scalar* b_sums = nullptr;      // accumulates sums over lanes of l delta u; null if not needed
+  scalar* c_sums = nullptr;      // the same for y_grad conj(x)
   std::int64_t sums_stride = 0;
   State* kept = nullptr;  // room for 2 NB per step
   std::int64_t end = 0;   // the first idle step
 };
 
-/// Sums over steps, (state); null: not wanted.
+/// Sums over steps, (state); null if not needed.
 template <class State>
 struct selective_grad_sums {
   State* a_values = nullptr;
@@ -196,9 +196,10 @@ struct selective_grad_sums {
   State* c = nullptr;
 };
 
-/// Takes NB states from `first` on through the steps, then their gradients back: `states` are those
-/// before the steps, `grads` the gradients that come from after them, and go to those before.
-/// Steps are a multiple of 16, the last of which may be idle: delta, fed and y_grad are 0 there.
+/// Runs NB states from `first` on through the steps, then their gradients backwards. `states` are
+/// the states before the steps. `grads` are the gradients after the steps on entry, and before them
+/// on return. The number of steps is a multiple of 16. The last steps may be idle: delta, delta_u
+/// and y_grad are 0 there.
 template <int NB, selective_case Case, class State>
 [[gnu::noinline]] void vjp_states(const selective_rows<State>& given,
                                   const selective_grad_rows<State>& given_grads,
@@ -224,7 +225,7 @@ template <int NB, selective_case Case, class State>
       const Lane delta_u = rows.delta_u[t], y_grad = back.y_grad[t];
       Lane delta = rows.delta[t], y = rows.y[t];
       if (resets && rows.any_reset[t]) delta = reset_states<NB>(rows, t, delta, x);
-      if (t == back.end)  // whatever x is, it meets 0
+      if (t == back.end)  // idle steps multiply x by 0, so x must be finite
         simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA { x[i] = zero; });
       State* const kept = back.kept + t * (2 * NB);
       simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {

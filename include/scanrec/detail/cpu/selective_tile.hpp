@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of the forward pass and the adjoint of a selective scan, for one pack of
-// channels: loads rows into the cache as packs, and the values that all steps share.
+// Common part of the forward pass and the adjoint of a selective scan, for one pack of channels:
+// loads rows into cache as packs, and the values that all steps share.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ inline constexpr int selective_block = 4 / parts_of<State>;
 /// A checkpoint interval of a pack of channels.
 struct selective_position {
   std::int64_t batch = 0, group = 0, channel = 0;
-  int count = 1;                    // channels, of the W lanes
+  int count = 1;                    // channels in use, of W lanes
   std::int64_t begin = 0, end = 0;  // steps
 };
 
-/// The common part of the forward pass and the adjoint.
+/// Common part of the forward pass and the adjoint.
 template <class V, int W>
 class selective_tile {
  public:
@@ -36,7 +36,7 @@ class selective_tile {
  protected:
   static constexpr int parts = parts_of<state>;
 
-  /// Takes memory for `steps` steps at a time, and with `grads` for those of an adjoint.
+  /// Takes memory for `steps` steps at a time, and with `grads` also for those of an adjoint.
   selective_tile(const selective_problem<V>& p, std::int64_t steps, bool grads, arena& memory)
       : p_(p),
         u_(memory.take<lane>(steps)),
@@ -54,7 +54,7 @@ class selective_tile {
         b_constant_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
         c_constant_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
 
-  /// Loads the values that all steps share.
+  /// Moves to a position, and loads the values that all steps share.
   void stand_at(const selective_position& position) {
     stand_at_channels(position);
     load_states(p_.a, a_values_);
@@ -65,7 +65,7 @@ class selective_tile {
       grows_ = grows_ ||
                !simd::all_zero(simd::select_less(zero(), part_of<0>(a_values_[n]), one(), zero()));
   }
-  /// The same without those of states.
+  /// The same without values per state.
   void stand_at_channels(const selective_position& position) {
     at_ = position;
     d_ = load_channels(p_.d), bias_ = load_channels(p_.bias);
@@ -75,7 +75,7 @@ class selective_tile {
     return simd::load<lane>(static_cast<const real*>(from.at(0, at_.channel)), from.strides.channel,
                             at_.count);
   }
-  // States of channels: real ones as if they were steps.
+  // Loads the states of channels. Real states are loaded like the steps of a row.
   void load_states(const value_array<V>& from, state* to, std::int64_t time = 0) const {
     V* const first = from.at(at_.batch, at_.channel, 0, time);
     if constexpr (parts == 1)
@@ -111,7 +111,7 @@ class selective_tile {
       std::fill_n(to, p_.states, simd::constant<state>(0));
   }
 
-  /// Brings the rows of some steps near; those from `steps` up to `padded` are idle.
+  /// Loads the rows of some steps into cache. Steps from `steps` up to `padded` are idle.
   template <bool Slopes>
   selective_rows<state> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     load(p_.u, begin, steps, u_), load(p_.delta, begin, steps, delta_);
@@ -153,7 +153,8 @@ class selective_tile {
     to.template store<W>(to.at(at_.batch, begin, at_.channel), steps, at_.count,
                          reinterpret_cast<const real*>(from), add);
   }
-  /// Calls f(how many states together, which kernel, first state) for all states.
+  /// Calls f(number of states, kernel variant, first state) for blocks of states that are processed
+  /// together.
   template <class F>
   void for_states(const selective_rows<state>& rows, F f) const {
     using enum selective_case;
@@ -170,13 +171,13 @@ class selective_tile {
   }
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
-  /// States in whole packs of the type, whatever W is.
+  /// Lanes of a pack of states, for any W, and the number of states rounded up to whole packs.
   static constexpr std::int64_t width = bc_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
  private:
-  // Loads the resets of these steps; returns whether there are any. Lanes without a channel are
-  // reset wherever a channel is, so that a B or C that is not finite does not stay in them.
+  // Loads the resets of these steps. Returns whether there are any. Lanes without a channel are
+  // reset whenever a channel is, so that a B or C that is not finite does not stay in them.
   bool set_resets(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     if (!p_.resets.present()) return false;
     bool any = false;
@@ -195,7 +196,7 @@ class selective_tile {
     }
     return any;
   }
-  // Rows of B or C, `width` states at a time as if they were channels.
+  // Loads rows of B or C, `width` states at a time, like channels.
   bc_rows<state> bc(const bc_array<V>& m, std::int64_t begin, std::int64_t steps,
                     std::int64_t padded, real* rows, const state* constant) const {
     if (!m.steps.present()) return {.constant = constant};
@@ -220,8 +221,8 @@ class selective_tile {
   real *b_rows_, *c_rows_;
   state *a_values_, *b_constant_, *c_constant_;
   lane d_, bias_;
-  bool grows_ = false;   // some rate is above 0
-  bool decays_ = false;  // no gate of these steps is above 1
+  bool grows_ = false;   // whether some A is above 0
+  bool decays_ = false;  // whether all gates of these steps are at most 1
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

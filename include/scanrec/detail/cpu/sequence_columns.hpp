@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The maps of a work item as columns of matrices: the slots of a sequence side by side, apart from
-// those of its neighbours, whichever way lanes lie while steps are loaded and finished.
+// The maps of a work item as matrix columns: the slots of a sequence are contiguous, for either
+// lane axis of loading and finishing.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// What one factor serves.
+/// The axis along which a gate is shared.
 enum class shared_gate { nothing, along_channels, in_time };
 
-/// The inputs, factors and resets of a work item's sequences: sequence (channel, row) is number
-/// channel * rows + row. A shared factor is kept once: for every step in the sequence of the first
-/// channel, or for every channel in place `channel`.
+/// The inputs, factors and resets of a work item's sequences. Sequence (channel, row) has number
+/// channel * rows + row. A shared factor is stored once: for every step in the sequence of the
+/// first channel, or for every channel at index `channel`.
 template <class Columns, class T>
 struct sequence_columns {
   using maps = map_planes<T>;
@@ -26,7 +26,7 @@ struct sequence_columns {
   }
   T* inputs_of(std::int64_t sequence) const { return inputs + sequence * length; }
   T* factors_of(std::int64_t sequence) const { return factors + sequence * length; }
-  /// Whether a factor, and a reset, is kept for every step of this channel.
+  /// Whether factors and resets are stored for every step of this channel.
   bool has_factors(std::int64_t channel) const {
     return gate == shared_gate::nothing || (gate == shared_gate::along_channels && channel == 0);
   }
@@ -34,11 +34,11 @@ struct sequence_columns {
     return any_resets && resets[sequence * length + t] != 0;
   }
 
-  /// Whether only the states of these slots are wanted.
+  /// Whether only the states of these slots are needed.
   bool states_only(std::int64_t line, std::int64_t begin) const {
     return gate == shared_gate::in_time ? begin > 1 : !has_factors(channels_of(line).first);
   }
-  /// Takes the slots [begin, end) of a line from a buffer.
+  /// Copies the slots [begin, end) of a line from a buffer.
   void take(const maps& from, std::int64_t line, std::int64_t begin, std::int64_t end) const {
     transpose<true>(from, line, begin, end);
     if (!any_resets) return;
@@ -47,7 +47,7 @@ struct sequence_columns {
       for (std::int64_t t = begin; t < end; ++t)
         resets[sequence(c, row) * length + t] = from.reset(t * plan->width + c - first) != 0;
   }
-  /// Gives the states in them to a buffer.
+  /// Copies the states of the slots to a buffer.
   void give(const maps& to, std::int64_t line, std::int64_t begin, std::int64_t end) const {
     transpose<false>(to, line, begin, end);
   }
@@ -55,8 +55,8 @@ struct sequence_columns {
   shared_gate gate;
   bool any_resets;
   std::int64_t rows, channels, steps;
-  std::int64_t length;  // places of a sequence
-  T* inputs;            // and then states
+  std::int64_t length;  // elements of a sequence
+  T* inputs;            // replaced by states later
   T* factors;
   unsigned char* resets;
   const materialised_plan* plan;
@@ -74,8 +74,8 @@ struct sequence_columns {
     return {line / plan->channel_lines(), first, first + plan->line};
   }
 
-  // Slots of a channel side by side, and back: in squares of slots and channels. A line of one
-  // channel is that already.
+  // Transposes slots and channels between a line and its sequences, in squares. A line of one
+  // channel needs no transposition.
   template <bool There>
   [[gnu::noinline]] void transpose(maps m, std::int64_t line, std::int64_t begin,
                                    std::int64_t end) const {
@@ -88,7 +88,7 @@ struct sequence_columns {
       for (; whole + lanes <= end; whole += lanes)
         for (std::int64_t c = 0; c < channels; c += lanes)
           transpose_square<There>(m, row, c, whole);
-    // What is left.
+    // The slots after the last whole square.
     for (std::int64_t c = first; c < last; ++c) {
       T* const x = inputs_of(sequence(c, row));
       T* const a = factors_of(sequence(c, row));
@@ -102,12 +102,12 @@ struct sequence_columns {
         }
       }
       if constexpr (There) {
-        // Of equal factors one is kept; the first slot has none.
+        // Only one of the equal factors is stored, the one of slot 1: slot 0 has none.
         if (gate == shared_gate::in_time && begin == 1) factors[c] = factor_in(m, slot(1));
-        // The squares left out the factors that all channels share.
+        // The squares leave out factors that all channels share.
         if (gate == shared_gate::along_channels && c == 0 && !Columns::along_time)
           for (std::int64_t t = begin; t < whole; ++t) a[t] = factor_in(m, slot(t));
-        // The last chunk is filled up with nothing.
+        // The last chunk is padded with zeros.
         if (end >= steps) std::fill(x + steps, x + length, T(0));
       }
     }

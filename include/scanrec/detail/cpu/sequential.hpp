@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plain loop: one lane, one step after the other. The reference of every test.
+// The sequential loop: one lane, one step after another. It is the reference of the tests.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps [begin, end) of the sequence where `r` stands, from state x on.
+/// Runs steps [begin, end) of the sequence that `r` points at, from state x.
 template <class R, class State>
 State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
                    auto& running) {
@@ -36,7 +36,7 @@ State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence, given in scan order, step by step.
+/// Runs a recurrence that is in scan order, step by step.
 template <class R>
 void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   using namespace detail;
@@ -81,12 +81,12 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   sums.write(recurrence, p.shape, memory.data());
 }
 
-/// What the sequential backend will do with a problem; describe() returns it.
+/// The plan of the sequential backend. describe() returns it.
 struct sequential_plan {
-  extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
+  extents shape{0, 0, 0, 0};         ///< after merging axes
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 };
-/// The plan in words.
+/// The plan as text.
 inline std::string to_string(const sequential_plan& plan) {
   using detail::text;
   text all("shape       ", plan.shape);
@@ -95,13 +95,13 @@ inline std::string to_string(const sequential_plan& plan) {
   return all.c_str();
 }
 
-/// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
-/// a checkpoint interval of states that are recomputed; up to 8 KiB come from the stack.
+/// Bytes that the sequential backend allocates for a problem: the accumulators of summed gradients,
+/// and the recomputed states of a checkpoint interval. Up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   return detail::sums_layout(p, p.shape).total_bytes + detail::recompute_scratch(p, {}, 1).bytes;
 }
 
-/// What the sequential backend will do with a problem.
+/// The plan of the sequential backend for a problem.
 inline sequential_plan describe(const sequential& backend, const problem& p) {
   return {p.shape, workspace_bytes(backend, p)};
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging: a block of a recurrence copied to where its lanes lie side by side, and its outputs
-// back.
+// Staging: copies a block of a recurrence to memory with contiguous lanes, and its outputs back.
 //
 // Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the
-// last channel, pass through here: a few rows at a time, in storage type, padded with zeros.
-// Staging reads everything that a block needs before anything is written, so it keeps every
-// aliasing promise.
+// last channel, are staged: a few rows at a time, in storage type, padded with zeros. Staging reads
+// all inputs of a block before it writes anything, so it supports every permitted aliasing.
 #pragma once
 
 #include <algorithm>
@@ -34,22 +32,22 @@ template <class S>
           from.data[r * from.row_stride + c * from.column_stride];
 }
 
-/// The staged copy of one block. The fields of R point at the first element of the block, and those
-/// of the copy at the first staged element.
+/// The staged copy of one block. The fields of R point at the first element of the block. The
+/// fields of the copy point at the first staged element.
 template <class R>
 class staged_block {
  public:
-  /// The largest element that an array may have.
+  /// The largest possible element size of an array.
   static constexpr std::int64_t largest = sizeof(factor_t<typename R::value>);
-  /// Elements of a block at most, per array.
+  /// Most elements of a block, per array.
   static constexpr std::int64_t elements = largest <= 16 ? 256 : 64;
 
-  /// Most lanes of a pack: of neighbours, a row before and one after is staged.
+  /// Most lanes of a pack. For neighbours, one row before and one after is staged.
   static constexpr std::int64_t most_lanes = 16;
 
-  /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
-  /// the outputs are staged too. If a recurrence reads a neighbour of the step, that is staged too
-  /// where it lies within the `sequence_steps` steps. A neighbouring reset may lie outside.
+  /// `where` has at most `lanes` channels, or one channel if lanes are along time. With `writes`
+  /// the outputs are staged too. If a recurrence reads a neighbour of the step, the neighbour is
+  /// staged if it is within the `sequence_steps` steps. A neighbouring reset may be outside.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
@@ -80,7 +78,7 @@ class staged_block {
 
   [[nodiscard]] const R& recurrence() const { return recurrence_; }
 
-  /// Copies the outputs to where they belong.
+  /// Copies the staged outputs back to their arrays.
   void write_back() {
     int output = 0;
     for_writes(recurrence_, [&](auto& field) {
@@ -138,16 +136,17 @@ class staged_block {
   alignas(64) std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * largest];
 };
 
-/// standing_at, but a mere copy where nothing moves: in a small call the next copy would wait for
-/// the addresses to be stored.
+/// Like standing_at, but only a copy if nothing moves. In a small call, the next copy would
+/// otherwise wait for the stores of the addresses.
 template <class R>
 SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
   return time == 0 && channel == 0 ? r : standing_at(r, time, channel);
 }
 
-/// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
-/// pack. If all arrays have whole vectors of lanes, the piece is the block. Else pieces are staged,
-/// a pack of a few rows at a time, with `writes` their outputs too. Single channels never are.
+/// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels per
+/// pack. If all arrays have whole vectors of lanes, the piece is the block. Otherwise pieces of one
+/// pack and a few rows are staged, with their outputs if `writes`. With `Lanes` of 1 nothing is
+/// staged.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
@@ -168,14 +167,13 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   }
 }
 
-/// Whether a step of a piece has its neighbour outside of the sequence: the one `halo` off.
+/// Whether the neighbour of some step of a piece, at distance `halo`, is outside of the sequence.
 constexpr bool reaches_over(const block& piece, int halo, std::int64_t sequence_steps) {
   return (halo < 0 && piece.begin == 0) || (halo > 0 && piece.end == sequence_steps);
 }
 
-/// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece: those
-/// whose neighbours are there, and on its own the one at the edge of the sequence whose neighbour
-/// is not.
+/// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece. A step
+/// at the edge of the sequence whose neighbour does not exist is a separate part and not inside.
 template <class R, class F>
 SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t sequence_steps, F f) {
   const std::int64_t first = piece.begin + (halo_of<R> < 0 && piece.begin == 0 ? 1 : 0);
@@ -190,8 +188,9 @@ SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t seque
   part(std::max(last, first), piece.end, false);
 }
 
-/// As for_channel_pieces with lanes along time: pieces of one channel, each channel's in order.
-/// Where steps have falling addresses channels have, too: all of the block is one falling sweep.
+/// Like for_channel_pieces, with lanes along time: pieces of one channel, in order within each
+/// channel. If addresses descend along the steps, channels are taken in descending order too, so
+/// that the block is one descending sweep.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_time_pieces(const R& r, const block& where, const lane_layout& layout,
                                     std::int64_t sequence_steps, bool writes, F f) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of the tiled backend as data: how a problem is split into work items and tiles, and
-// where what that needs lies in scratch. choose_tiles.hpp makes it.
+// The plan of the tiled backend as data: the work items and tiles of a problem, and the layout of
+// scratch memory. choose_tiles.hpp makes the plan.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// How one summed gradient is accumulated.
+/// The accumulation of one summed gradient.
 struct sum_plan {
   bool active = false;
-  bool time_kept = false;      // one sum per step: complete at the end of every tile
-  bool row_scope = false;      // complete at the end of a batch row; else at the end of a work item
-  bool complete = false;       // whether that scope holds every term; else it goes into the totals
+  bool time_kept = false;      // one sum per step, complete at the end of every tile
+  bool row_scope = false;      // complete at the end of a batch row; else of a work item
+  bool complete = false;       // that scope contains every term; else it is added to totals
   scanrec::strides strides{};  // of the accumulators of one scope
   std::int64_t elements = 0;
   std::int64_t wide_bytes = 0;       // per element
@@ -38,10 +38,11 @@ struct sum_plan {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Where the scratch of a call lies, in bytes from an aligned start.
+/// Layout of the scratch memory of a call, in bytes from an aligned start.
 struct scratch_layout {
-  using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
-  // Within a worker, the slots first; then of all of it.
+  using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of each output
+  // `reductions`, `recomputed` and `sums` are offsets in the memory of a worker, which begins with
+  // its slots. `worker` is its size. All others are offsets in the whole scratch.
   std::int64_t reductions = 0, recomputed = 0, worker = 0;
   offsets sums{}, item_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
@@ -54,51 +55,51 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// How steps are processed.
 struct step_plan {
-  detail::lane_layout lanes{};       ///< how lanes lie in the arrays
-  extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
-  std::int64_t steps_per_carry = 1;  ///< steps processed per load of the carried state
-  recurrence::lookahead ahead{};     ///< where lines are prefetched; zeros: left to hardware
+  detail::lane_layout lanes{};       ///< layout of lanes in the arrays
+  extents shape{0, 0, 0, 0};         ///< after merging axes
+  std::int64_t steps_per_carry = 1;  ///< steps processed per load of the carry
+  recurrence::lookahead ahead{};     ///< prefetch distance; all zero: left to hardware
   bool descending = false;           // most bytes are read towards lower addresses
 
-  /// The same steps the other way, from memory to cache.
+  /// The plan of the recomputation: the same steps in the opposite direction, from memory to cache.
   [[nodiscard]] step_plan turned() const {
     step_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = ahead.time >= memory::checkpoint_interval;  // brought by the pass before
+    const bool there = ahead.time >= memory::checkpoint_interval;  // prefetched before
     if (lanes.along == recurrence::lane_axis::time || there) back.ahead = {};
     return back;
   }
 };
 
-/// What the tiled backend will do with a problem; describe() returns it.
+/// The plan of the tiled backend. describe() returns it.
 struct tile_plan : step_plan {
-  bool time_split = false;      ///< time is split into tiles, with a carry from one to the next
+  bool time_split = false;      ///< time is split into tiles, with a carry from each to the next
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per work item
   std::int64_t strips = 0;
   std::int64_t group_span = 1;  ///< groups and batch rows per work item
   std::int64_t batch_span = 1;
-  std::int64_t items = 0;  ///< pieces whose time is processed in order
-  std::int64_t tasks = 0;  ///< what workers claim: work items, or tiles of work items
+  std::int64_t items = 0;  ///< work items; time is processed in order within each
+  std::int64_t tasks = 0;  ///< units that workers claim: work items, or tiles of work items
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
-  bool hands_on = false;       // work items hand on carries and sums from tile to tile
-  bool items_whole = false;    // a worker takes all tiles of a work item, one after the other
-  bool in_blocks = false;      // no task waits for another: each worker begins with its share
+  bool hands_on = false;       // work items pass carries and sums from tile to tile
+  bool items_whole = false;    // a worker processes all tiles of a work item in order
+  bool in_blocks = false;      // no task waits for another, so each worker begins with its share
   bool rows_together = false;  // all rows of a work item process a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
-  std::int64_t alignment = 64;             // of the scratch and of all that lies in it
-  detail::recompute_scratch recomputed{};  // per worker, for states that are recomputed
+  std::int64_t alignment = 64;             // of the scratch and of all its parts
+  detail::recompute_scratch recomputed{};  // per worker
   detail::scratch_layout scratch{};
 
-  /// Work items that are processed at the same time: all, or one per worker.
+  /// Work items that are in progress at the same time: all, or one per worker.
   [[nodiscard]] std::int64_t open_items() const { return items_whole ? threads : items; }
 };
 
@@ -106,19 +107,19 @@ struct tile_plan : step_plan {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// a / b, rounded up, of a >= 0 and b >= 1; without a division where it is 0 or 1.
+/// a / b rounded up, for a >= 0 and b >= 1. Does not divide if the result is 0 or 1.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return a <= b ? std::int64_t{a > 0} : (a + b - 1) / b;
 }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
-/// The same to a power of two, without a division.
+/// a rounded up to a multiple of a power of two, without a division.
 constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
   return (a + power - 1) & -power;
 }
 
-/// Scratch for one pack of lanes along an axis: what is carried from step to step, the map of many
-/// steps in the making, and a state between tiles. In bytes; kernel_table_of asserts that it has
-/// them.
+/// Scratch for one pack of lanes along an axis, in bytes: the carry from step to step, the partial
+/// map of a tile, and a state between tiles. kernel_table_of asserts that its types have these
+/// sizes.
 struct pack_bytes {
   std::int64_t lanes, slot, reduction, carry;
 
@@ -142,7 +143,8 @@ struct pack_bytes {
   }
 };
 
-/// The part of the problem that a work item takes: groups, batch rows and channels, all of time.
+/// The part of the problem that belongs to a work item: groups, batch rows and channels, and all
+/// time.
 inline region item_box(const tile_plan& plan, std::int64_t item) {
   if (plan.items == 1) return {{0, 0, 0, 0}, plan.shape};
   const std::int64_t strip = item % plan.strips;
@@ -157,7 +159,7 @@ inline region item_box(const tile_plan& plan, std::int64_t item) {
   return box;
 }
 
-/// Lays out the scratch of a plan that is complete but for that.
+/// The scratch layout of a plan that is otherwise complete.
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
     return align_up(clipped_product(count, bytes, most_bytes), plan.alignment);
@@ -172,8 +174,8 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
     s.recomputed += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);
   }
   s.worker = s.recomputed + lines(1, plan.recomputed.bytes);
-  // A page between two workers: hardware prefetches a page's lines ahead of those that one writes,
-  // and so takes them from the other.
+  // There is a page between the memory of two workers. Hardware prefetches lines of a page after
+  // those that one worker writes, and would take them from the other worker.
   if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.bytes = s.ready = s.carries;
@@ -200,7 +202,7 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The plan in words, one line per decision.
+/// The plan as text, one line per decision.
 inline std::string to_string(const tile_plan& plan) {
   using detail::text;
   text all("shape       ", plan.shape);

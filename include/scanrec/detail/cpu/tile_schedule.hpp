@@ -2,13 +2,14 @@
 // The driver of the tiled backend: runs the work items and tiles of a plan in order, for any
 // recurrence.
 //
-// Work is split into work items (a strip of channels of some batch rows). Where there are enough
-// work items each processes its time in order. Where there are few, time is split. A tile is
-// reduced to one map when it is first read. The carry folds through the maps from left to right in
-// tile order. The tile is then processed while it is still in L2, so that memory sees every array
-// once. A worker that knows the carry does both in one pass, with the same bits. Work items that
-// wait for no other are shared out in blocks; all else is claimed in order from one counter, and
-// sums over broadcast axes are added up in the same order.
+// A work item is a strip of channels of some batch rows. If there are enough work items, each
+// processes its time in order. If there are few, time is split. Each tile is then reduced to one
+// map when it is first read. Carries are computed from these maps from left to right, in tile
+// order. The tile is processed while it is still in L2, so that every array is read from memory
+// once. A worker that knows the carry does both in one pass, with the same bits.
+//
+// Work items that do not wait for others are assigned to workers in blocks. Other tasks are claimed
+// in order from one counter, and sums over broadcast axes are added in the same order.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// One call of the tiled backend.
 class tile_schedule {
  public:
-  /// `memory` has plan.workspace_bytes.
+  /// `memory` has plan.workspace_bytes bytes.
   tile_schedule(const kernel_table& kernels, const void* recurrence, const tile_plan& plan,
                 std::byte* memory)
       : kernels_(kernels),
@@ -54,12 +55,12 @@ class tile_schedule {
   }
 
   void run(const executor& given) {
-    if (plan_.threads == 1) {  // a small call is over before a queue is set up
+    if (plan_.threads == 1) {  // avoids the cost of a queue in small calls
       std::int64_t none = -1;
       for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task, none);
     } else {
       run_on(given, plan_.threads, [this](int worker) {
-        // Where work items are taken from the last to the first, each worker still begins with its
+        // If work items are processed from the last to the first, each worker still begins with its
         // own.
         tasks_.work_off(
             falls() ? plan_.threads - 1 - worker : worker,
@@ -75,18 +76,18 @@ class tile_schedule {
   }
 
  private:
-  // One work item at work on one worker.
+  // One work item in progress on one worker.
   struct job {
     region box;           // groups, batch rows and channels of the work item; time of the tile
-    std::int64_t worker;  // where this worker's scratch begins
+    std::int64_t worker;  // offset of this worker's scratch
     std::int64_t task;
     std::int64_t item;
-    std::int64_t open;  // index among the work items at work, which keep carries and sums
+    std::int64_t open;  // index among the work items in progress, which keep carries and sums
     step_plan run;
-    sum_view* sums = nullptr;  // of each output, if any is a sum
+    sum_view* sums = nullptr;  // per output; null: none is a sum
   };
 
-  // May claim the task after it early, as `next`.
+  // May claim the next task early, and returns it in `next`.
   void run_task(int worker, std::int64_t task, std::int64_t& next) {
     job j{item_box(plan_, item_of(task)),
           worker * layout_.worker,
@@ -112,11 +113,13 @@ class tile_schedule {
     if (!plan_.items_whole) return task % plan_.items;
     return falls() ? plan_.items - 1 - task : task;
   }
-  // Whole work items have falling addresses where steps do, unless sums add up in the order of work
-  // items: hardware prefetchers go on from one sequence to the next.
+  // Whole work items have descending addresses if their steps have, because hardware prefetchers
+  // continue from one sequence to the next. This does not hold if sums are added in the order of
+  // work items.
   bool falls() const { return plan_.items_whole && plan_.lanes.reversed && !in_turns_; }
 
-  // From one tile to another: the pass of one, which finds it in cache, prefetches the other.
+  // The distance from one tile to another. The pass over the first, which is in cache, prefetches
+  // the second.
   recurrence::lookahead from_to(std::int64_t task, std::int64_t other) const {
     const extents by =
         difference(item_box(plan_, item_of(other)).begin, item_box(plan_, item_of(task)).begin);
@@ -124,7 +127,7 @@ class tile_schedule {
             by.group};
   }
 
-  // The rows of a work item one after the other.
+  // Processes the rows of a work item one after another.
   void run_rows(job& j) {
     const region box = j.box;
     clear_sums(j, false);
@@ -138,7 +141,7 @@ class tile_schedule {
     finish_sums(j, scope::item);
   }
 
-  // Time in order, from the first step to the last, for all rows of the box.
+  // Processes time in order, from the first step to the last, for all rows of the box.
   void run_item(job& j) {
     clear_sums(j, true);
     bind_sums(j);
@@ -165,14 +168,15 @@ class tile_schedule {
     if (plan_.rows_together) finish_sums(j, scope::item);
   }
 
-  // All tiles of a work item.
+  // Processes all tiles of a work item.
   void run_tiles(job& j) {
     ready_[j.open].store(0, std::memory_order_relaxed);
     ready_[plan_.open_items() + j.open].store(0, std::memory_order_relaxed);
     for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) run_tile(j, tile, nullptr);
   }
-  // One tile of a work item: reduce, take the carry, hand it on, process. Where the carry is known,
-  // reduce and process may be one; and where time is not split it is the processed state.
+  // Processes one tile of a work item: reduces it, takes the carry, passes the carry on,
+  // runs it. If the carry is known, reducing and running may be one pass. If time is not split, the
+  // carry after the tile is its last state.
   void run_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
@@ -189,8 +193,8 @@ class tile_schedule {
     const slots_in_use in_use = slots_of(j);
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
-    // If threads share the tiles of a work item, its first tile is reduced first even though its
-    // carry is known: the next tiles then wait for the reduction, not for the pass.
+    // If threads share the tiles of a work item, its first tile is reduced before it is run, even
+    // though its carry is known. The next tiles then wait for the reduction only.
     const bool awaited = tile == 0 && next != nullptr && plan_.items < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
@@ -215,8 +219,8 @@ class tile_schedule {
     const bool composed =
         composes && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries);
     if (composed) hand_on();
-    // Along time the pass is bound by shuffles, and finds its tile in the cache: the next tile of
-    // this worker may come from memory meanwhile.
+    // Along time the pass is limited by shuffles, and its tile is in cache. So it can prefetch the
+    // next tile of this worker from memory.
     if (next && composes && !at_once && plan_.streaming &&
         plan_.lanes.along == recurrence::lane_axis::time) {
       *next = tasks_.claim_early(plan_.threads);
@@ -237,7 +241,7 @@ class tile_schedule {
     if (any_sums_) finish_item_sums(j, tile);
   }
 
-  // ---- sums over broadcast axes ---------------------------------------------------------------
+  // ---- sums over broadcast axes ----------------------------------------------------------------
 
   enum class scope { tile, row, item };
 
@@ -246,7 +250,7 @@ class tile_schedule {
     return sum.row_scope ? scope::row : scope::item;
   }
 
-  // Calls f(how a sum is accumulated, which output it is).
+  // Calls f(plan of the sum, output) for every summed output.
   template <class F>
   void for_sums(F f) const {
     if (!any_sums_) return;
@@ -265,7 +269,7 @@ class tile_schedule {
     std::fill_n(position, elements * sum.wide_bytes, std::byte{0});
   }
 
-  // Clears the accumulators whose scope begins: a work item's, or those within it.
+  // Clears the accumulators whose scope begins: those of a work item, or those within it.
   void clear_sums(const job& j, bool within_item) {
     for_sums([&](const sum_plan& sum, int output) {
       const bool inner = plan_.rows_together || scope_of(sum) != scope::item;
@@ -280,8 +284,8 @@ class tile_schedule {
       if (sum.time_kept) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
-  // Hands on the sums whose scope ends here. Totals are added up in the order of work items: a work
-  // item keeps its turn until it ends.
+  // Stores the sums whose scope ends here, or adds them to totals in the order of work items. A
+  // work item keeps its turn until it ends.
   void finish_sums(const job& j, scope ending) {
     if (in_turns_ && ending == scope::item) tasks_.await(turn_, j.item, j.task);
     for_sums([&](const sum_plan& sum, int output) {
@@ -298,8 +302,8 @@ class tile_schedule {
     kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                            sum.total_strides);
   }
-  // The same where several workers may process the tiles of a work item: its sums add up in their
-  // order.
+  // The same if several workers may process the tiles of a work item: the sums of tiles are added
+  // in order.
   void finish_item_sums(const job& j, std::int64_t tile) {
     std::atomic<std::int64_t>& added = ready_[plan_.open_items() + j.open];
     tasks_.await(added, tile, j.task);
@@ -318,7 +322,7 @@ class tile_schedule {
     if (in_turns_ && is_last) turn_.store(j.item + 1, std::memory_order_release);
   }
 
-  // ---- places -----------------------------------------------------------------------------------
+  // ---- positions -------------------------------------------------------------------------------
 
   slots_in_use slots_of(const job& j) const {
     const extents size = difference(j.box.end, j.box.begin);
@@ -351,12 +355,12 @@ class tile_schedule {
   const tile_plan& plan_;
   const scratch_layout& layout_;
   std::byte* memory_;
-  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: tiles whose carry is known; then
-                                                // tiles whose sums have been added
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: tiles whose carry is known,
+                                                // followed by tiles whose sums have been added
   bool any_sums_ = false;
-  bool in_turns_ = false;  // whether any sum goes into totals
+  bool in_turns_ = false;  // whether any sum is added to totals
   task_queue tasks_;
-  std::atomic<std::int64_t> turn_{0};  // the work item whose sums go into the totals next
+  std::atomic<std::int64_t> turn_{0};  // the work item whose sums are added to the totals next
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory. What is done
-// is planned in choose_tiles.hpp, in which order in tile_schedule.hpp, and how to a tile in
-// kernels_by_channel.hpp, kernels_by_time.hpp and kernels_by_element.hpp.
+// The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory.
+// choose_tiles.hpp makes the plan, tile_schedule.hpp runs it, and kernels_by_channel.hpp,
+// kernels_by_time.hpp and kernels_by_element.hpp process tiles.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The functions that the plan needs.
+/// The kernels for the lanes of a plan.
 template <class R>
 const kernel_table& kernel_table_for(const tile_plan& plan) {
   if constexpr (R::one_by_one) {
@@ -40,7 +40,7 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence, given in scan order.
+/// Runs a recurrence that is in scan order.
 template <class R>
 void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
   const tile_plan plan = detail::plan_for(backend, p);
@@ -50,15 +50,15 @@ void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
       .run(backend.executor);
 }
 
-/// What the tiled backend will do with a problem: path, tiles, threads, workspace.
+/// The plan of the tiled backend for a problem: lanes, tiles, threads, workspace.
 inline tile_plan describe(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p);
 }
 
-/// Bytes the tiled backend allocates for a problem, threads apart; up to 8 KiB come from the stack.
-/// Without summed gradients under 1/256 of one (batch, time, channel) array plus a constant per
-/// thread. A sum takes its own size in the wide type, per thread and once; one that keeps time also
-/// the states of all rows that it is the sum of.
+/// Bytes that the tiled backend allocates for a problem, without the memory of threads. Up to 8 KiB
+/// come from the stack. Without summed gradients this is less than 1/256 of one (batch, time,
+/// channel) array plus a constant per thread. A sum takes its own size in the wide type, per thread
+/// and once more. A sum that keeps the time axis also takes the states of all rows that it adds.
 inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p).workspace_bytes;
 }

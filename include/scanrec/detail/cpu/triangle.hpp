@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lower triangular matrix L[i][j] = gate[j + 1] ... gate[i] of a chunk of steps: states are L
-// times inputs. Needs Eigen.
+// The lower triangular matrix L[i][j] = gate[j + 1] ... gate[i] of a chunk of steps. The states are
+// L times the inputs. Needs Eigen.
 //
 // L is never applied above its diagonal, not even as zeros: blocks on the diagonal are solved by
-// substitution, and only blocks strictly below it are products. So what is not finite stays out of
-// its past.
+// substitution, and only blocks strictly below it are products. So a value that is not finite does
+// not affect earlier states.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Steps of a block on the diagonal of a triangle.
 inline constexpr std::int64_t triangle_block = 64;
-/// Most columns that it is multiplied with at once.
+/// Most columns in one product.
 inline constexpr std::int64_t triangle_columns = 32;
 
-/// Where the parts of a triangle lie, in bytes.
+/// Layout of the parts of a triangle, in bytes.
 struct triangle_offsets {
   std::int64_t last_row, running, all;
   triangle_offsets(std::int64_t chunk, std::int64_t value_bytes) {
@@ -40,7 +40,7 @@ struct triangle_offsets {
   }
 };
 
-/// Keeps Eigen from starting threads of its own in the calling thread.
+/// Prevents Eigen from starting threads in the calling thread.
 class one_thread {
  public:
 #if defined(_OPENMP)
@@ -71,8 +71,8 @@ class triangle {
     running_ = reinterpret_cast<wide*>(memory + at.running);
   }
 
-  /// For these factors; the first is met by no input, only by the state before the chunk.
-  /// Products are formed in the wide type and rounded once.
+  /// Builds the triangle for these factors. The first factor applies to the state before the chunk
+  /// only, not to inputs. Products are computed in the wide type and rounded once.
   void build(const T* factors, std::int64_t steps) {
     factors_ = factors, factor_stride_ = 1, steps_ = steps, first_row_ = 0;
     for (std::int64_t i = 0; i < steps; ++i) {
@@ -82,7 +82,7 @@ class triangle {
       Eigen::Map<row>(below_ + i * stride_, end) = wides(running_, end).template cast<T>();
     }
   }
-  /// For equal factors: the last blocks of rows hold those of all others.
+  /// Builds the triangle for equal factors. The last block of rows contains all others.
   void build_toeplitz(const T& factor, std::int64_t steps) {
     factors_ = &factor, factor_stride_ = 0, steps_ = steps, first_row_ = last_block();
     const std::int64_t most = last_block() + triangle_block;
@@ -100,7 +100,8 @@ class triangle {
       apply_panel(inputs + c * apart, apart, std::min(panel, columns - c));
   }
 
-  /// The map of `steps` steps, at its last one: its factor, and the weights of inputs.
+  /// The map of `steps` steps: stores the weights of the inputs in the last state, and returns the
+  /// factor.
   wide build_last_row(const T* factors, std::int64_t factor_stride, std::int64_t steps) {
     steps_ = steps;
     wide product(1);
@@ -110,7 +111,7 @@ class triangle {
     }
     return product;
   }
-  /// The offsets of those maps of columns of inputs, one after the other.
+  /// The offsets of these maps for columns of inputs, one after another.
   void reduce(const T* inputs, std::int64_t apart, std::int64_t columns, wide* offsets,
               std::int64_t offset_stride) const {
     const Eigen::Map<const row_vector> weights(last_row_, steps_);
@@ -141,7 +142,7 @@ class triangle {
       const std::int64_t n = std::min(triangle_block, steps_ - s);
       substitute(inputs + s, apart, columns, s, n);
       if (s == 0) return;
-      // Of a Toeplitz matrix all blocks are in the rows of the last.
+      // A Toeplitz matrix has all blocks in its last block of rows.
       const T* const first = below_ + (first_row_ == 0 ? s * stride_ : first_row_ - s);
       const Eigen::Map<const rows, 0, stride> factor(first, n, s, stride(stride_));
       if (columns == 1) {
@@ -160,8 +161,8 @@ class triangle {
 
   std::int64_t last_block() const { return (steps_ - 1) / triangle_block * triangle_block; }
 
-  // The states of a block from nothing before it: a few columns side by side, whose chains of
-  // multiply-adds hide each other's latency.
+  // Computes the states of a block from an initial state of 0. Processes a few columns side by
+  // side, because their chains of multiply-adds hide each other's latency.
   void substitute(T* inputs, std::int64_t apart, std::int64_t columns, std::int64_t first,
                   std::int64_t n) const {
     constexpr std::int64_t together = 8;
@@ -184,14 +185,14 @@ class triangle {
       }
   }
 
-  T* below_;       // blocks below the diagonal, row after row
+  T* below_;       // blocks below the diagonal, row by row
   T* last_row_;    // the weights of inputs in the last state
-  wide* running_;  // a row in the making
+  wide* running_;  // the current row
   std::int64_t stride_;
   const T* factors_ = nullptr;
   std::int64_t factor_stride_ = 0;
   std::int64_t steps_ = 0;
-  std::int64_t first_row_ = 0;  // 0, or the block of rows that `below_` holds
+  std::int64_t first_row_ = 0;  // first row of the blocks in `below_`; 0 if it holds all
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Triangular matrix products: the states of a chunk of steps are L times its inputs, where
-// L[i][j] = gate[j + 1] ... gate[i]; the states between chunks are scanned. Needs Eigen.
+// Triangular matrix products: the states of a chunk of steps are L times its inputs, where L[i][j]
+// = gate[j + 1] ... gate[i]. The states between chunks are scanned. Needs Eigen.
 //
-// How many columns one L serves decides what this costs: all chunks of all batch rows where the
-// gate is shared in time (then L is Toeplitz), all channels of a head where it is shared along
-// channels, and one column elsewhere.
+// The cost depends on the number of columns per L. If the gate is shared in time, L is Toeplitz,
+// and the columns are all chunks of all batch rows. If it is shared along channels, they are all
+// channels of a head. Otherwise there is one column.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Slot 0 holds the first state, slot t + 1 the map of step t, as for doubling shifts. The slots of
-/// a sequence are brought side by side, and taken in chunks.
+/// Slot 0 holds the initial state and slot t + 1 the map of step t, as for doubling shifts. The
+/// slots of a sequence are made contiguous and processed in chunks.
 struct triangular_scan : map_scan {
   static constexpr std::int64_t shift = 1;
 
@@ -49,14 +49,14 @@ struct triangular_scan : map_scan {
   std::int64_t kept_bytes(const problem& p, const materialised_shape&) const {
     return p.shape.time * p.compute_bytes * (gate == shared_gate::nothing ? 2 : 1);
   }
-  /// One triangle serves all of them.
+  /// The channels of a line share one triangle.
   std::int64_t lines_of_a_row(const problem& p) const {
     return gate == shared_gate::along_channels
                ? std::max(triangle_columns,
                           cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {})))
                : 1;
   }
-  /// Enough for wide products, and for a triangle to be worth its making.
+  /// Enough rows for wide products, and to make up for the cost of building a triangle.
   std::int64_t rows(const problem& p, std::int64_t strip) const {
     if (!across_rows) return 1;
     return std::max(ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)),
@@ -73,10 +73,10 @@ struct triangular_scan : map_scan {
 
   std::int64_t chunk = 1;
   shared_gate gate = shared_gate::nothing;
-  bool across_rows = false;  // whether one factor serves all batch rows
+  bool across_rows = false;  // whether one factor applies to all batch rows
 
  private:
-  // Where the sequences, their factors and cuts, the maps of chunks, and the triangles lie.
+  // Layout of the sequences, their factors and resets, the maps of chunks, and the triangles.
   struct layout {
     std::int64_t chunks, length, factors, resets, offsets, products, chunk_resets, triangles;
     layout(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
@@ -86,12 +86,12 @@ struct triangular_scan : map_scan {
       const std::int64_t sequences = std::max(plan.width, plan.strip) * plan.rows;
       const std::int64_t factored = s.gate == shared_gate::along_channels ? plan.rows : sequences;
       factors = round_up(sequences * length * value_bytes, 64);
-      // Equal factors take one place per channel.
+      // Equal factors take one element per channel.
       resets = factors + round_up((s.gate == shared_gate::in_time ? sequences : factored * length) *
                                       value_bytes,
                                   64);
       offsets = resets + (s.gate == shared_gate::in_time ? 0 : round_up(factored * length, 64));
-      // In the wide type, at most twice as large.
+      // In the wide type, which is at most twice as large.
       products = offsets + round_up(sequences * chunks * 2 * value_bytes, 64);
       chunk_resets = products + round_up(sequences * chunks * 2 * value_bytes, 64);
       triangles = chunk_resets + round_up(sequences * chunks, 64);
@@ -151,7 +151,7 @@ class triangular_scan::on {
   }
 
  private:
-  // How many items of so many elements are worth a piece of their own.
+  // Number of items of this many elements that are worth a piece of their own.
   static std::int64_t grains(std::int64_t elements) {
     return ceil_div(team::worth_a_piece, elements);
   }
@@ -210,7 +210,7 @@ class triangular_scan::on {
                      });
     };
     for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
-      // What follows the last cut.
+      // The map of the chunk contains only the steps from the last reset on.
       std::int64_t first = m * chunk_;
       const std::int64_t end = std::min(first + chunk_, all_.steps);
       unsigned char& reset = chunk_resets_[owner * chunks_ + m];
@@ -239,7 +239,7 @@ class triangular_scan::on {
           }
         });
     for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
-      // The triangle is reset where the sequence is.
+      // A new triangle starts at each reset of the sequence.
       const std::int64_t end = std::min((m + 1) * chunk_, all_.steps);
       for (std::int64_t first = m * chunk_, next = first; first < end; first = next) {
         for (++next; next < end && !all_.reset_at(owner, next);) ++next;
@@ -248,8 +248,8 @@ class triangular_scan::on {
       }
     });
   }
-  // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)`
-  // is the state after chunk m.
+  // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)` is
+  // the state after chunk m.
   template <class After, class FactorAt>
   void carry(T* inputs, After after, FactorAt factor_at) {
     wide x{};
@@ -280,7 +280,7 @@ class triangular_scan::on {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence, given in scan order.
+/// Runs a recurrence that is in scan order.
 template <class R>
 requires(!R::one_by_one) void run_recurrence(const triangular_matmul& backend, const R& recurrence,
                                              const problem& p) {
@@ -294,12 +294,12 @@ requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, 
                 "another operator");
 }
 
-/// What the backend will do with a problem: lanes, work items, threads, workspace.
+/// The plan of the backend for a problem: lanes, work items, threads, workspace.
 inline materialised_scan_plan describe(const triangular_matmul& backend, const problem& p) {
   return detail::describe_materialised(detail::triangular_scan(backend, p), p, backend.threads);
 }
 
-/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const triangular_matmul& backend, const problem& p) {
   return detail::plan_materialised(detail::triangular_scan(backend, p), p, backend.threads)
       .workspace_bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Workers: run by an executor of the caller, by OpenMP when compiled in, or by threads of POSIX.
-// And what becomes of exceptions there: none leaves a worker, no worker waits for one that
-// has thrown, and the caller gets the first.
+// Workers: run by the caller's executor, by OpenMP if compiled in, or by POSIX threads. No
+// exception leaves a worker, no worker waits for one that has thrown, and the caller gets the first
+// exception.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Threads the default executor would use.
+/// Number of threads of the default executor.
 inline int default_threads() {
 #if defined(_OPENMP)
   return omp_get_max_threads();
@@ -40,8 +40,8 @@ inline int default_threads() {
 
 inline constexpr int most_threads = 256;
 
-/// Threads of a call: as many as were asked for; else at most so many as are of use. The system is
-/// not asked where that is one: it takes longer than a small scan.
+/// Threads of a call: as many as requested, otherwise at most as many as are useful. The system is
+/// not queried if one thread is useful, because the query takes longer than a small scan.
 inline int threads_for(int asked, std::int64_t useful) {
   if (asked > 0) return std::min(asked, most_threads);
   if (useful <= 1) return 1;
@@ -49,14 +49,14 @@ inline int threads_for(int asked, std::int64_t useful) {
       std::min<std::int64_t>(useful, std::min(default_threads(), most_threads)));
 }
 
-/// The default executor; the calling thread is one of the workers. No exception may leave them.
+/// The default executor. The calling thread is one of the workers. Work must not throw.
 inline void run_workers(int workers, const work_ref& work) {
   if (workers <= 1) {
     work(0);
     return;
   }
 #if defined(_OPENMP)
-  // Fewer threads than asked for may come; the loop hands every worker to one of them.
+  // OpenMP may start fewer threads than requested. The loop assigns every worker to one of them.
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (int worker = 0; worker < workers; ++worker) work(worker);
 #else
@@ -77,7 +77,7 @@ inline void run_workers(int workers, const work_ref& work) {
         (*own.work)(own.worker);
         return nullptr;
       };
-      // No more threads or memory to be had: the rest of the workers run here.
+      // No more threads or memory: the remaining workers run here.
       if (pthread_create(&h.thread, nullptr, start, &h) != 0) break;
     }
     work(0);
@@ -88,10 +88,10 @@ inline void run_workers(int workers, const work_ref& work) {
 #endif
 }
 
-/// The first exception of several workers: that of the lowest number.
+/// The first exception of several workers, that is, the one with the lowest number.
 class first_failure {
  public:
-  /// Keeps the exception that is being handled, unless there is one of a lower number.
+  /// Keeps the current exception, unless there is one with a lower number.
   void keep(std::int64_t number) {
     const std::lock_guard<std::mutex> alone(access_);
     if (number >= number_.load(std::memory_order_relaxed)) return;
@@ -101,7 +101,7 @@ class first_failure {
   [[nodiscard]] bool before(std::int64_t number) const {
     return number_.load(std::memory_order_acquire) < number;
   }
-  /// Throws it, if there is one; once all workers have returned.
+  /// Throws the exception, if there is one. Call it after all workers have returned.
   void rethrow() const {
     if (exception_) std::rethrow_exception(exception_);
   }
@@ -112,8 +112,8 @@ class first_failure {
   std::mutex access_;
 };
 
-/// Tells the processor that this thread waits for another; the longer, the more of its time it
-/// gives away.
+/// Tells the processor that this thread waits for another. The longer it waits, the more time it
+/// yields.
 inline void pause(int spin) {
   if (spin < 256) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -126,8 +126,8 @@ inline void pause(int spin) {
   }
 }
 
-/// Runs work(0), ..., work(workers - 1) on an executor, or the default one. An exception reaches
-/// the caller when all have returned: that of the worker of the lowest number.
+/// Runs work(0), ..., work(workers - 1) on an executor, or on the default one. If workers throw,
+/// the exception of the lowest worker is rethrown after all have returned.
 template <class Work>
 void run_on(const executor& given, int workers, const Work& work) {
   if (workers <= 1) return work(0);
@@ -156,27 +156,27 @@ void run_on(const executor& given, int workers, const Work& work) {
 
 /// Tasks 0, 1, ... that workers claim in order, until one throws.
 ///
-/// A task waits for those before it only. So when one has thrown, those before it go on to their
-/// ends, and those after it give up; and the exception that is kept in the end is the same however
-/// many workers there are.
+/// A task waits only for tasks before it. So after a task has thrown, the tasks before it run to
+/// their end, and the tasks after it give up. The exception that is kept is the same for any number
+/// of workers.
 ///
-/// Tasks that wait for none may be claimed in blocks: each worker begins with its share, the same
-/// in every call, so that what it brought near in one call it finds near in the next; then it helps
-/// the others with theirs.
+/// Tasks that do not wait may be claimed in blocks. Each worker begins with its block, which is the
+/// same in every call, so that its caches still hold the data of the previous call. Then it helps
+/// the other workers.
 class task_queue {
  public:
   using counter = std::atomic<std::int64_t>;
   explicit task_queue(std::int64_t tasks) : tasks_(tasks) {}
 
-  /// In blocks, one for each worker; `claimed`: room for a counter of each.
+  /// Divides the tasks into one block per worker. `claimed` has room for a counter per worker.
   void share_out(std::byte* claimed, int workers) {
     claimed_ = reinterpret_cast<counter*>(claimed);
     workers_ = workers;
     for (int i = 0; i < workers; ++i) ::new (&claimed_[i]) counter(0);
   }
 
-  /// Calls f(task) for the tasks that this worker claims; or f(task, next), where f may claim the
-  /// next one early.
+  /// Calls f(task) for the tasks that this worker claims. Alternatively calls f(task, next), where
+  /// f may claim the next task early.
   template <class F>
   void work_off(int worker, F f) {
     std::int64_t task = 0, next = -1;
@@ -197,24 +197,24 @@ class task_queue {
           run();
       }
     } catch (const given_up&) {
-      // One before it has thrown, and says why.
+      // An earlier task has thrown, and its exception is reported.
     } catch (...) {
       failure_.keep(task);
       next_ = tasks_;
     }
   }
-  /// Claims a task that is run later, unless so few are left that another worker may want it: -1.
+  /// Claims a task to be run later. Returns -1 if so few are left that another worker may need it.
   std::int64_t claim_early(int workers) {
     return next_.load(std::memory_order_relaxed) + 2 * workers < tasks_ ? next_++ : -1;
   }
-  /// Waits until another worker has brought `value` to `wanted`; for use in a task.
+  /// Waits until another worker sets `value` to `wanted`. Only tasks may call this.
   void await(const std::atomic<std::int64_t>& value, std::int64_t wanted, std::int64_t task) const {
     for (int spin = 0; value.load(std::memory_order_acquire) != wanted; ++spin) {
       if (failure_.before(task)) throw given_up{};
       pause(spin);
     }
   }
-  /// Throws what the first of the tasks that threw has thrown, once all workers have returned.
+  /// Throws the exception of the first task that threw. Call it after all workers have returned.
   void rethrow() const { failure_.rethrow(); }
 
  private:
@@ -226,7 +226,7 @@ class task_queue {
 
   std::int64_t tasks_;
   counter next_{0};             // the next task to claim
-  counter* claimed_ = nullptr;  // or, of every block, how many tasks have been
+  counter* claimed_ = nullptr;  // number of claimed tasks of each block, if any
   int workers_ = 0;
   first_failure failure_;
 };

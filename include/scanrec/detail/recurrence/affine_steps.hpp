@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of recurrences with a gate and an input per step: x -> gate * x + input, or a
-// reset.
+// Base classes of recurrences with a gate and an input per step: x -> gate * x + input, or a reset.
 #pragma once
 
 #include <scanrec/detail/maps/lane_scans.hpp>
@@ -13,15 +12,15 @@ template <class Value>
 struct affine_maps {
   /// The compute type of states.
   using value = Value;
-  /// Whether a lane is one sequence, without SIMD packs: where states are vectors, and on GPUs.
+  /// Whether a lane is one sequence, without SIMD packs. True if states are vectors, and on GPUs.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
   /// Whether kernels are compiled for assume::whole.
   static constexpr bool runs_whole = true;
-  /// Registers of states that a kernel may process side by side: one need not wait for another.
+  /// Number of state registers that a kernel may process side by side, to hide latency.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
-  /// Whether the arithmetic of a step takes most registers of a GPU's thread.
+  /// Whether the arithmetic of a step uses most registers of a GPU thread.
   static constexpr bool computes_much = false;
-  /// Whether maps and states are the elements of an operator, and nothing is a sum.
+  /// Whether states and maps are elements of a caller's operator. Such a recurrence has no sums.
   static constexpr bool any_operator = false;
   template <class Lane>
   using map_of = affine<Lane>;
@@ -29,7 +28,7 @@ struct affine_maps {
   using state_of = Lane;
 };
 
-/// Base of recurrences whose `load` makes a gate and an input.
+/// Base of recurrences whose `load` returns a gate and an input.
 template <class Value>
 struct affine_steps : affine_maps<Value> {
   /// The values that one step reads.
@@ -39,14 +38,14 @@ struct affine_steps : affine_maps<Value> {
     Lane input;
     simd::real_lane_t<Lane> reset;
   };
-  /// Running sums of outputs: none.
+  /// Running sums of outputs: empty.
   template <class Lane>
   struct sums {};
 
   reset_field resets;
 
-  /// The map of the step. A reset has a factor of 0, which is exact for finite states; backends do
-  /// not use maps of others.
+  /// The map of the step. A reset is a factor of 0, which is exact for finite states. Backends do
+  /// not use maps that are not finite.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(position<Axis, Assume> at,
                                              const step<Lane>& read) const {
@@ -55,7 +54,6 @@ struct affine_steps : affine_maps<Value> {
       m.a = simd::select(read.reset, simd::constant<factor_t<Lane>>(0), m.a);
     return m;
   }
-  /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
@@ -63,16 +61,16 @@ struct affine_steps : affine_maps<Value> {
     return at.rarely(resets.present()) ? simd::select(read.reset, read.input, continued)
                                        : continued;
   }
-  /// Whether the lanes of a pack along time compose: no reset among them. Recurrences that
-  /// read a neighbour have their own.
+  /// Whether the lanes of a pack along time compose, that is, contain no reset. Recurrences that
+  /// read a neighbour define their own version.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(resets.present()) || !resets.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
-  /// are in L2 by then. Here none.
+  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
+  /// are in L2 by then. This recurrence has none.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position) const {}
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The list of the arrays of a recurrence: which members they are, and how each is used.
+// The list of the arrays of a recurrence, with the member and the use of each.
 //
-//     using arrays = array_list<reads<&vjp::gate>, reads_reset_mask<&vjp::cuts>,
+//     using arrays = array_list<reads<&vjp::gate>, reads_reset_mask<&vjp::resets>,
 //                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>>;
 //
-// All loops over a recurrence's arrays follow this list. Outputs come in the order in which the
-// problem of the call lists them: those of all steps before those of the last state.
+// All loops over the arrays of a recurrence follow this list. Outputs have the same order as in the
+// problem of the call: sequences before final states.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,20 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// How an array is used: as a sequence that is read or written, or as one value per sequence that
-/// is read before the first step or written after the last.
+/// The use of an array: a sequence that is read or written, or one value per sequence that is read
+/// before the first step or written after the last.
 enum class role { none, read, write, start, end };
 
-/// One array, or an std::array of them: the member it is, and how it is used.
+/// One array, or an std::array of them: its member and its use.
 template <auto Member, role Use, int Neighbour = 0, bool Optional = false, bool ResetMask = false>
 struct array_entry {
   static constexpr auto member = Member;
   static constexpr role use = Use;
-  /// Where it is read off the step: 1 at the next step in scan order, -1 at the one before.
+  /// The step at which it is read: 0 the current, 1 the next in scan order, -1 the previous.
   static constexpr int neighbour = Neighbour;
-  /// Whether it may be absent in kernels that assume whole lanes.
+  /// Whether the array may be absent in kernels that assume whole lanes.
   static constexpr bool optional = Optional;
-  /// Whether these are the resets of cuts, whose neighbours are read, too, as the scan runs.
+  /// Whether the member is a reset_field, whose mask may also be read at a neighbour.
   static constexpr bool is_reset_mask = ResetMask;
 };
 struct no_array {
@@ -81,9 +81,9 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_field(Field& field, F& f) {
   else
     f(field);
 }
-// Everything is forced inline and unrolled. GCC takes a function that only prefetches for one
-// without effect, and drops its calls; and fields that a kernel has in registers go to memory where
-// a loop over them is not unrolled.
+// Everything is forced inline and unrolled. GCC treats a function that only prefetches as having no
+// effect, and drops its calls. A loop over fields that is not unrolled moves them from registers to
+// memory.
 template <class Entry, class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void visit_entry(R& r, F& f) {
   auto& member = r.*Entry::member;
@@ -104,9 +104,9 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_list(R& r, F& f,
   (visit(Entries{}), ...);
 }
 
-/// Call f(field), or f(field, its entry in the list): for_reads for every sequence that is read,
-/// reset masks included; for_writes for every one that is written; for_starts for the values read
-/// before the first step; for_ends for those written after the last.
+/// These call f(field), or f(field, its entry in the list), for each array of one use: for_reads
+/// for input sequences and reset masks, for_writes for output sequences, for_starts for the values
+/// read before the first step, for_ends for those written after the last.
 template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_reads(R& r, F f) {
   visit_list<recurrence::role::read>(r, f, typename R::arrays{});
@@ -123,7 +123,7 @@ template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_ends(R& r, F f) {
   visit_list<recurrence::role::end>(r, f, typename R::arrays{});
 }
-/// For every output that may be a sum, in the order in which the problem lists them.
+/// Calls f(field) for every output that may be a sum, in the order of the problem.
 template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_outputs(R& r, F f) {
   if constexpr (!R::any_operator) for_writes(r, f), for_ends(r, f);
@@ -175,21 +175,22 @@ constexpr int find_neighbour(recurrence::array_list<Entries...>) {
   ((found = neighbour_of_entry<Entries>() != 0 ? neighbour_of_entry<Entries>() : found), ...);
   return found;
 }
-/// How many sequences a recurrence reads or writes.
+/// Number of sequences that a recurrence reads or writes.
 template <class R>
 inline constexpr int sequences_of = count_sequences<R>(typename R::arrays{});
-/// Bytes of the elements that a step of one sequence reads, each as many as `least`; marks apart.
+/// Bytes of the elements that a step of one sequence reads, at least `least` per element. Reset
+/// masks are not counted.
 template <class R>
 constexpr int bytes_of_step(int least = 1) {
   return add_bytes<R>(least, typename R::arrays{});
 }
-/// Where it reads neighbours, but for resets of cuts: 0 nowhere, 1 at the next step in scan order,
-/// -1 at the one before.
+/// The neighbour that a recurrence reads, reset masks aside: 0 none, 1 the next step in scan order,
+/// -1 the previous step.
 template <class R>
 inline constexpr int halo_of = find_neighbour(typename R::arrays{});
 
-/// The recurrence with its fields at an element of their row. Inline: a kernel's own copy would not
-/// stay in registers if its address left it.
+/// The recurrence with its fields pointing at an element of their row. Inline, because a kernel's
+/// own copy does not stay in registers if its address escapes.
 template <class R>
 SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
@@ -224,7 +225,8 @@ SCANREC_INLINE bool shares_factors(const R& r) {
   else
     return false;
 }
-/// Whether an output lies in place of what factors are made of, so that they cannot be read again.
+/// Whether an output aliases an array from which factors are computed, so that they cannot be read
+/// again.
 template <class R>
 SCANREC_INLINE bool overwrites_factors(const R& r) {
   bool any = false;
@@ -237,7 +239,7 @@ SCANREC_INLINE bool overwrites_factors(const R& r) {
     for_reads(r, [&](const auto& field) { check(field.data); });
   return any;
 }
-/// Asks for the lines of everything that is read `gap` steps after a place.
+/// Prefetches the cache lines of all inputs `gap` steps after a position.
 template <class Lane, class R, class Position>
 SCANREC_INLINE void prefetch(const R& r, Position at, std::int64_t gap) {
   for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
@@ -249,7 +251,7 @@ using step_of = std::remove_cvref_t<
     decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
         recurrence::position<recurrence::lane_axis::channel>{}))>;
 
-/// The assumptions that hold for all steps of a call but the first and the last.
+/// The assumptions that hold for all steps of a call except the first and the last.
 template <class R>
 recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::assume;
@@ -257,7 +259,7 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   assume known = layout.whole ? assume::plain : assume::nothing;
   for_reads(r, [&](const auto& field, auto entry) {
     if (std::is_same_v<decltype(field), const recurrence::input_field<bool>&>) {
-      if (field.present()) known = assume::nothing;  // marks, which are rare
+      if (field.present()) known = assume::nothing;  // resets, which are rare
     } else if (!field.present() && !entry.optional) {
       known = assume::nothing;
     } else if (!field.present() || (!layout.scalar && layout.stride_of(field.strides) == 0)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compile-time checks of a recurrence that name the member it lacks: the requirements of the
-// concept step_recurrence (extend.hpp), one by one.
+// Compile-time checks of the requirements of the concept step_recurrence (extend.hpp), one by one.
+// Each error names the missing member.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,6 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Asserts each requirement of step_recurrence.
 template <class R>
 constexpr void check_recurrence() {
 #define SCANREC_HAS(what, ...) \

@@ -2,9 +2,9 @@
 // Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
 //
 // A kernel owns a copy of the recurrence whose fields point at the first element of a block
-// (`seek`), and says with a `position` which lanes it wants from there. It sees whole vectors only:
-// the lanes of a field lie side by side or are all the same. Arrays with other layouts
-// are staged (detail/cpu/stage.hpp).
+// (`seek`). A `position` selects the lanes of a load or store, relative to that element. Kernels
+// see whole vectors only: the lanes of a field are contiguous or all the same. Arrays with other
+// layouts are staged (detail/cpu/stage.hpp).
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
+/// An input array. Strides are in scan order: a reverse scan has its time stride negated.
 template <class S>
 struct input_field {
   using stored = S;
-  const S* data = nullptr;  // null: absent, and strides zero
+  const S* data = nullptr;  // null: absent, with zero strides
   scanrec::strides strides{};
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
@@ -37,13 +37,13 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE Lane load_or_zero(position<Axis, Assume> at) const {
     return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
   }
-  /// The lane `shift` steps later (earlier if negative), which must exist.
+  /// The lane `shift` steps later (earlier if negative). That step must exist.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_neighbour(position<Axis, Assume> at,
                                                 std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
-  /// The stored element of a single lane, for steps that are processed later.
+  /// The stored element of a single lane. Kernels keep it unconverted until they process the step.
   template <lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE S stored_at(position<Axis, Assume> at) const {
     return data[at.row * strides.time + at.index * strides.channel];
@@ -57,11 +57,11 @@ struct input_field {
                                                std::int64_t shift) const {
     return data[(at.row + shift) * strides.time + at.index * strides.channel];
   }
-  /// Asks for the lines of the lanes `gap` steps later, which may lie outside of the array.
+  /// Prefetches the cache lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(position<Axis, Assume> at, std::int64_t gap) const {
     if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no resets
-    if (strides.time == 0) return;  // absent, or a broadcast, which is there already
+    if (strides.time == 0) return;  // absent, or a broadcast, which is in cache already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there = reinterpret_cast<std::uintptr_t>(data) +
                        static_cast<std::uintptr_t>(offset<Lane>(at, at.row + gap) * size);
@@ -69,8 +69,8 @@ struct input_field {
       __builtin_prefetch(reinterpret_cast<const void*>(there + byte), 0, 2);  // to L2
   }
 
-  /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
-  /// hardware prefetchers follow.
+  /// Loads the cache lines of the lanes and discards them. Unlike a prefetch, such a load trains
+  /// the hardware prefetchers.
   template <class Lane, class Position>
   SCANREC_INLINE void touch(Position at) const {
     if ((Position::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
@@ -89,8 +89,8 @@ struct input_field {
   }
 
  private:
-  // Elements from `data` to the lane with the lowest address at a row: lanes that are vectors have
-  // a stride of 1, others any.
+  // Elements from `data` to the lane with the lowest address at a row. Vector lanes have a stride
+  // of 1, scalar lanes any.
   template <class Lane, class Position>
   SCANREC_INLINE std::int64_t offset(Position at, std::int64_t row) const {
     const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
@@ -116,19 +116,19 @@ enum class write : std::uint8_t {
   nothing,   // absent
   store,     // data = value
   add,       // data += value
-  sum_time,  // added to a running lane, which is flushed into `sums` now and then
+  sum_time,  // added to a running lane, which is flushed into `sums` periodically
   sum_site,  // added to `sums` at once
 };
 
-/// Accumulators of a summed output in the wide type, laid out by the backend: element (t, c) is at
-/// data[offset + t * strides.time + c * strides.channel].
+/// Accumulators of a summed output in the wide type. The backend chooses the layout: element (t, c)
+/// is at data[offset + t * strides.time + c * strides.channel].
 template <class S>
 struct accumulators {
   wide_t<S>* data = nullptr;
   std::int64_t offset = 0;
   scanrec::strides strides{};
 
-  /// Adds the lanes at a place; lanes that share an accumulator are summed first.
+  /// Adds the lanes at a position. Lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void add(position<Axis, Assume> at, Lane value) const {
     simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
@@ -136,14 +136,14 @@ struct accumulators {
   }
 };
 
-/// An array that is written, or the sum over its zero-stride axes.
+/// An output array, or the sum over its zero-stride axes.
 template <class S>
 struct output_field {
   S* data = nullptr;
   scanrec::strides strides{};
   write action = write::nothing;
   bool stream = false;  // bypass the caches
-  bool update = false;  // add to what is there, when the sums are written out
+  bool update = false;  // add to the array when the sums are written out
   accumulators<S> sums;
 
   SCANREC_HD SCANREC_INLINE bool present() const { return action != write::nothing; }
@@ -151,7 +151,7 @@ struct output_field {
     return action == write::sum_time || action == write::sum_site;
   }
 
-  /// Takes one value per lane; `running` belongs to the caller and this output.
+  /// Takes one value per lane. `running` is the caller's running sum for this output.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value, Lane& running) const {
     if (Assume != assume::plain && action == write::sum_time)
@@ -159,13 +159,13 @@ struct output_field {
     else
       put(at, value);
   }
-  /// The same for an output that is never summed over time.
+  /// Overload for outputs that are never summed over time.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
-      // Packs side by side are never added up: see kernels_by_channel.
+      // Packs wider than a logical vector are never summed: see kernels_by_channel.
       if constexpr (Axis == lane_axis::time ||
                     simd::lane_count<Lane> <= simd::lanes_v<compute_t<S>>)
         sums.add(at, value);
@@ -173,13 +173,13 @@ struct output_field {
       add_to_old(*this, at, value);
     }
   }
-  /// Stores one value per lane, if the array is there: of an output that is no gradient.
+  /// Stores one value per lane if the array is present. It is for outputs that are not gradients.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]]
       save(at, value);
   }
-  /// Moves a running lane into the accumulators.
+  /// Adds a running lane to the accumulators and clears it.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume> at, Lane& running) const {
     if (action != write::sum_time) return;
@@ -220,7 +220,7 @@ struct output_field {
   }
 };
 
-/// An output that may be absent even where kernels assume that all outputs are stored. It costs a
+/// An output that may be absent even where kernels assume that all outputs are stored. This costs a
 /// test per step and saves a second kernel.
 template <class S>
 struct output_if_given : output_field<S> {
@@ -234,7 +234,7 @@ inline constexpr bool is_output_if_given = false;
 template <class S>
 inline constexpr bool is_output_if_given<output_if_given<S>> = true;
 
-/// One value per sequence that is read before the first step.
+/// One value per sequence, read before the first step.
 template <class V>
 struct state_input {
   const V* data = nullptr;
@@ -250,7 +250,7 @@ struct state_input {
   }
 };
 
-/// One value per sequence that is written after the last step.
+/// One value per sequence, written after the last step.
 template <class V>
 struct state_output : output_field<V> {
   template <class Lane, lane_axis Axis, assume Assume>
@@ -266,8 +266,8 @@ struct state_output : output_field<V> {
   }
 };
 
-/// The lanes of `field` one step later (`Shift` of 1) or earlier (-1). At the `edge` of the
-/// sequence the step beyond has the value of `beyond`.
+/// The lanes of `field` one step later (`Shift` = 1) or earlier (-1). At the `edge` of the
+/// sequence, the step outside of it has the value of `beyond`.
 template <int Shift, class Lane, class S, class V, lane_axis Axis, assume Assume>
 SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
                                             const state_input<V>& beyond, position<Axis, Assume> at,
@@ -286,7 +286,7 @@ SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
   }
 }
 
-/// The checkpoints that a forward call has kept.
+/// The checkpoints stored by a forward call.
 template <class V>
 struct checkpoint_input {
   const V* data = nullptr;
@@ -323,24 +323,24 @@ struct element_field {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Lanes of a pack that the recurrence is computed in.
+/// Lanes of the packs in which R is computed.
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// Lanes of a pack of channels where one is processed: small vectors have packs there, and there
-/// alone.
+/// Lanes of the packs in which kernels process channels. Small vectors have packs here and nowhere
+/// else.
 template <class R>
 inline constexpr int run_lanes_of =
     simd::vectors_in_packs<typename R::value> && !R::any_operator ? simd::lanes_v<typename R::value>
                                                                   : lanes_of<R>;
 
-/// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
+/// Layout of the lanes in the arrays of a call: along which axis, and whether addresses descend.
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
   bool reversed = false;
   bool whole = false;   // every array has whole vectors of lanes: nothing is staged
   bool single = false;  // lanes are single elements
-  bool scalar = false;  // packs have one lane, so where its neighbours are does not matter
+  bool scalar = false;  // packs have one lane, so the position of its neighbours does not matter
 
   [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
   [[nodiscard]] std::int64_t stride_of(const scanrec::strides& strides) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The recurrence itself: state[t] = gate[t] * state[t-1] + input[t].
+// The forward recurrence: state[t] = gate[t] * state[t-1] + input[t].
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
@@ -13,7 +13,7 @@ struct forward : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
   using base::resets;
   using typename base::value;
-  /// Whether a step uses its gate and its input as loaded, without activating them.
+  /// Whether a step uses its gate and its input as loaded, without activations.
   static constexpr bool is_linear = true;
   template <class Lane>
   using step = typename base::template step<Lane>;
@@ -32,7 +32,7 @@ struct forward : affine_steps<compute_t<State>> {
     if (at.rarely(resets.present())) read.reset = resets.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// The stored values of a step. GPUs keep these of the steps ahead, since a conversion would wait
+  /// The stored values of a step. GPUs prefetch steps in this form, because a conversion would wait
   /// for the load.
   template <class Lane>
   struct raw {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A gated recurrence: state = a * state + u with a and u made of pre-activations by a cell.
+// The gated recurrence: state = a * state + u, where a cell computes a and u from pre-activations.
 #pragma once
 
 #include <array>
@@ -15,13 +15,13 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// The common part of forward and backward: a cell, its arrays, the reset mask and the zoneout
-/// mask.
+/// Common part of the forward recurrence and its adjoint: a cell, its arrays, the reset mask and
+/// the zoneout mask.
 template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
   static constexpr std::size_t pre_arrays = Cell::names.size();
-  static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
+  static constexpr int registers_abreast = 1;  // measured: with long steps, more is not faster
 
   using cell_type = typename computed_cell<Cell, Pre>::type;
   static constexpr bool computes_much = std::is_same_v<cell_type, Cell>;
@@ -46,8 +46,8 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// The stored values of a step. GPUs keep these of the steps ahead: conversions and activations
-  /// come when the step is processed, since each would wait for its load.
+  /// The stored values of a step. GPUs prefetch steps in this form. They convert and activate when
+  /// they process the step, because both would wait for the load.
   template <class Lane>
   struct raw {
     std::array<Pre, pre_arrays> pre;
@@ -66,7 +66,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// Loads the masks into a step or its stored values.
+  /// Loads the masks into a step or into its stored values.
   template <class Read, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_reset_mask(position<Axis, Assume> at, Read& read) const {
     using Lane = decltype(read.reset);
@@ -94,7 +94,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     m.a = unless_reset(at, read, m.a, zero);
     if constexpr (requires { m.rest; }) m.rest = unless_reset(at, read, m.rest, zero);
   }
-  /// x, or what there is instead where the step is reset.
+  /// x, or `instead` in lanes where the step is reset.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane unless_reset(position<Axis, Assume> at, const step<Lane>& read,
                                               Lane x, Lane instead) const {
@@ -107,12 +107,13 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
 };
 
-/// Where the states of a forward call go: nowhere, ...
+/// Target of the states of a forward call that stores none.
 struct kept_nowhere {
   template <class Lane, class Position>
   SCANREC_HD SCANREC_INLINE void store(Position, Lane) const {}
 };
-/// ... the states before every checkpoint interval, counted from the end of the scan.
+/// Target of the states of a forward call that stores checkpoints: the states before every
+/// checkpoint interval, with intervals counted from the end of the scan.
 template <class V>
 struct checkpoint_output : state_output<V> {
   static constexpr std::int64_t interval = memory::recompute<V>::interval;
@@ -120,7 +121,7 @@ struct checkpoint_output : state_output<V> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane after) const {
-    const std::int64_t left = steps - 1 - at.time;  // after the first lane's step
+    const std::int64_t left = steps - 1 - at.time;  // steps after the first lane's step
     if constexpr (Axis == lane_axis::time) {
       constexpr int lanes = simd::lane_count<Lane>;
       const std::int64_t lane = left % interval;
@@ -140,18 +141,18 @@ struct checkpoint_output : state_output<V> {
   }
 };
 
-/// Output is the stored type of the outputs, or none_t; Kept a field that takes the states.
+/// `Output` is the stored type of the outputs, or none_t. `Kept` is a field that takes the states.
 template <class Cell, class Pre, class Output, class Kept>
 struct gated_forward : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
   using typename base::value;
   template <class Lane>
   using step = typename base::template step<Lane>;
-  /// Running sums of outputs: none.
+  /// Running sums of outputs: empty.
   template <class Lane>
   struct sums {};
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
-  static constexpr bool runs_whole = false;  // none is ever absent
+  static constexpr bool runs_whole = false;  // no output is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
   static constexpr bool keeps_states =
@@ -181,7 +182,7 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
     return this->cell_of(read);
   }
-  /// Whether the lanes of a pack along time compose: no reset among them.
+  /// Whether the lanes of a pack along time compose, that is, contain no reset.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at);
@@ -193,7 +194,6 @@ struct gated_forward : gated<Cell, Pre> {
     this->reset_factor(at, read, m);
     return m;
   }
-  /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(position<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
@@ -216,7 +216,7 @@ struct gated_forward : gated<Cell, Pre> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
   /// are in L2 by then.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {

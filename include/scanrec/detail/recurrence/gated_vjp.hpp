@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint of a gated recurrence: one scan over the carry c, against the direction of the
-// forward scan, whose steps hand the gradient of every state on to the pre-activations.
+// forward scan. Its steps compute the gradients of the pre-activations.
 //
 //     g[t] = (gradient of state[t] through output[t]) + c[t+1]
 //     c[t] = a[t] * g[t]
-//     gradients of the pre-activations of step t: the cell's, from g[t], state[t-1] and state[t]
+//     pre_grad[t] = cell gradients from g[t], state[t-1] and state[t]
 //
-// The activations are recomputed from the pre-activations; so is state[t], from state[t-1].
+// Activations are recomputed from the pre-activations, and state[t] from state[t-1].
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// The adjoint where the forward call has kept all states.
+/// The adjoint of a forward call that stored all states.
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
@@ -27,7 +27,7 @@ struct gated_vjp : gated<Cell, Pre> {
   template <class Lane>
   struct step : base::template step<Lane> {
     Lane output_grad;
-    Lane previous;  // state[t-1]; 0 where the link to it is reset
+    Lane previous;  // state[t-1]; 0 where step t is reset
   };
   template <class Lane>
   struct raw : base::template raw<Lane> {
@@ -57,7 +57,8 @@ struct gated_vjp : gated<Cell, Pre> {
     read.previous = this->unless_reset(at, read, load_before<Lane>(at), zero);
     return read;
   }
-  // In scan order the step before in time is the step after; the last one has the initial state.
+  // The previous step in time is the next step in scan order. The last step reads the initial
+  // state.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_before(position<Axis, Assume> at) const {
     const bool edge = at.time + steps_of<Lane, Axis> == steps;
@@ -108,7 +109,7 @@ struct gated_vjp : gated<Cell, Pre> {
                                   this->unless_reset(at, read, m.act(read.previous), m.u)};
     auto gradients = this->cell.gradients(read.of_cell, d);
     if (at.rarely(this->zoneout.present()))
-      // Nothing but the output gate had a part in this step.
+      // A zoned-out step depends on no pre-activation but the output gate.
       for (std::size_t i = 0; i < base::pre_arrays; ++i)
         if (static_cast<int>(i) != Cell::outputs::array)
           gradients[i] = simd::select(read.zoned_out, simd::constant<Lane>(0), gradients[i]);
@@ -127,13 +128,13 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume> at, sums<Lane>& running) const {
     for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].flush(at, running.pre[i]);
   }
-  /// Copies sums over time; others are not used.
+  /// Copies the sums over time; other outputs have no running sums.
   template <class Lane>
   SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
     for (std::size_t i = 0; i < base::pre_arrays; ++i)
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
-  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
   /// are in L2 by then. Recomputed states do not exist yet.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
@@ -148,9 +149,9 @@ struct gated_vjp : gated<Cell, Pre> {
                             starts_from<&gated_vjp::final_grad>, ends_in<&gated_vjp::initial_grad>>;
 };
 
-/// The adjoint where the forward call has kept checkpoints: `state` has no array. A backend
-/// recomputes it for a few steps at a time and processes these as steps of `recomputed`, so that
-/// their code exists once (detail/recurrence/recompute.hpp).
+/// The adjoint of a forward call that stored checkpoints: `state` has no array. A backend
+/// recomputes the states of one checkpoint interval at a time and processes its steps as steps of
+/// `recomputed`, so the code of a step exists once (detail/recurrence/recompute.hpp).
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp_recomputing : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
   using recomputed = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;
@@ -160,7 +161,7 @@ struct gated_vjp_recomputing : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> 
 
   checkpoint_input<value> checkpoints;
 
-  /// The forward recurrence over the same steps, in its own direction, with `state` to write to.
+  /// The forward recurrence over the same steps, in its own direction, which writes `state`.
   using recomputing = gated_forward<Cell, Pre, none_t, output_field<State>>;
   SCANREC_HD [[nodiscard]] recomputing recompute() const {
     recomputing r;

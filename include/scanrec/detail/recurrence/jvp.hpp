@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tangent: state_tangent[t] = gate[t] * state_tangent[t-1]
-//                                + (gate_tangent[t] * state[t-1] + input_tangent[t]).
+// The tangent recurrence:
+//
+//     state_tangent[t] = gate[t] * state_tangent[t-1]
+//                        + (gate_tangent[t] * state[t-1] + input_tangent[t])
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
@@ -14,7 +16,7 @@ struct jvp : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
   using base::resets;
   using typename base::value;
-  /// Whether a step uses its gate and its input as loaded, without activating them.
+  /// Whether a step uses its gate and its input as loaded, without activations.
   static constexpr bool is_linear = true;
   template <class Lane>
   using step = typename base::template step<Lane>;

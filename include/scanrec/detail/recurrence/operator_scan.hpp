@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans with any associative operator: elements are both the states and the maps.
+// Scans with any associative operator. Elements are both states and maps.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ struct operator_scan {
   element_field<const E> initial;
   element_field<E> final_state;
   bool exclusive = false;
-  E before_all{};  // what an exclusive scan gives at the first step without an initial element
+  E before_all{};  // first result of an exclusive scan without an initial element
 
-  /// Whether anything precedes the first element.
+  /// Whether the scan has an initial element.
   SCANREC_HD bool starts() const { return initial.data != nullptr; }
 
   struct algebra_type {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The position of a kernel: the lanes and the step that it processes, and its assumptions there.
+// The position of a kernel: the lanes and the step that it processes, and its assumptions about
+// them.
 #pragma once
 
 #include <cstdint>
@@ -9,57 +10,58 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Along which axis the lanes of a pack lie.
+/// The axis of the lanes of a pack.
 enum class lane_axis { channel, time };
 
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
   nothing,    // a pack of channels may have lanes past the last channel
   all_lanes,  // all lanes exist
-  inside,     // no cuts, all neighbours within the sequence. Optional inputs may be absent, inputs
-              // may be the same for all lanes; outputs are stored, absent, or summed
+  inside,     // no resets; all neighbours are within the sequence. Optional inputs may be absent,
+              // inputs may be the same for all lanes; outputs are stored, absent, or summed
   whole,      // all_lanes and inside
-  plain,      // as whole, and the lanes of every input are contiguous, and every output is stored
+  plain,      // as whole; also, the lanes of every input are contiguous and every output is stored
 };
 /// Whether a pack of channels may have lanes past the last channel.
 SCANREC_HD constexpr bool may_lack_lanes(assume known) {
   return known == assume::nothing || known == assume::inside;
 }
 
-/// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
+/// The position of a kernel: lane i is (time, channel + i), or (time + i, channel).
 template <lane_axis Axis, assume Assume = assume::nothing>
 struct position {
   static constexpr lane_axis along = Axis;
   std::int64_t time = 0;
   std::int64_t channel = 0;
-  std::int64_t row = 0;    // steps from where the fields stand
-  std::int64_t index = 0;  // elements from there to the lane with the lowest address; of a scalar
-                           // lane, channels
+  std::int64_t row = 0;    // steps from the element that the fields point at
+  std::int64_t index = 0;  // elements from that element to the lane with the lowest address;
+                           // channels for a scalar lane
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// The condition, known at compile time where something is assumed: false.
+  /// The condition. Known to be false at compile time if `Assume` excludes resets and edges.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume <= assume::all_lanes && condition;
   }
-  /// The condition, known at compile time where all is assumed: true.
+  /// The condition. Known to be true at compile time if `Assume` is plain.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
     return Assume == assume::plain || condition;
   }
-  /// Whether some of a pack of channels are past the last one. Their elements are not read or
-  /// written.
+  /// Whether some lanes of a pack of channels are past the last channel. Their elements are not
+  /// read or written.
   SCANREC_HD SCANREC_INLINE bool lacks_lanes(int lanes) const {
     return Axis == lane_axis::channel && may_lack_lanes(Assume) && count < lanes;
   }
 };
 
-/// From the lanes that are processed to those that are prefetched meanwhile; all zero: none are.
+/// Distance from the lanes that are processed to those that are prefetched; all zero for no
+/// prefetch.
 struct lookahead {
   std::int64_t batch = 0, time = 0, channel = 0, group = 0;
   SCANREC_INLINE explicit operator bool() const { return (batch | time | channel | group) != 0; }
 };
 
-/// The steps that the lanes at a place hold.
+/// Number of steps in the lanes at a position.
 template <class Lane, lane_axis Axis>
 inline constexpr int steps_of = Axis == lane_axis::time ? simd::lane_count<Lane> : 1;
 

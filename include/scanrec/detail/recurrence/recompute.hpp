@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recomputation of states from checkpoints: for one checkpoint interval at a time, the forward
-// recurrence runs again from the checkpoint before it, into memory of the worker.
+// Recomputation of states from checkpoints. For one checkpoint interval at a time, the forward
+// recurrence runs again from the checkpoint before the interval, into memory of the worker.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether backends restore the states of R from checkpoints.
+/// Whether backends recompute the states of R from checkpoints.
 template <class R>
 inline constexpr bool recomputes = requires {
   requires R::recomputes;
 };
 
-/// The recurrence as which steps of R are taken once their states are in memory: R itself, or,
-/// where these are recomputed, R::restored, which reads them like any array.
+/// The recurrence that processes the steps of R once their states are in memory. This is R itself,
+/// or R::recomputed, which reads recomputed states like any array.
 template <class R>
 struct recomputed {
   using type = R;
@@ -45,22 +45,22 @@ constexpr std::int64_t recomputed_bytes_of() {
     return 0;
 }
 
-/// Rows of states of an interval, for sequences with `steps` steps: two more than its steps, see
-/// below.
+/// Number of rows of recomputed states for sequences with `steps` steps. An interval needs two rows
+/// more than it has steps, see recompute_scratch.
 constexpr std::int64_t interval_rows(std::int64_t steps) {
   return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
-/// The layout of the states of an interval. The state of the step after it in scan order is read
-/// too; two rows before the first that is read are there for staging, which copies whole
-/// neighbourhoods.
+/// Layout of the recomputed states of an interval. Steps also read the state of the step after the
+/// interval in scan order. Staging copies whole neighbourhoods, so there are two rows before the
+/// first state that is read.
 struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
-  std::int64_t states_bytes = 0;     // then the carries of the forward pass
+  std::int64_t states_bytes = 0;     // followed by the carries of the forward pass
   std::int64_t bytes = 0;
 
   recompute_scratch() = default;
-  /// For blocks of up to `channels` channels.
+  /// Lays out an interval of blocks with up to `channels` channels.
   recompute_scratch(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
@@ -78,7 +78,7 @@ struct recompute_scratch {
   }
 };
 
-/// processes a block from where its recurrence begins to where it ends.
+/// Processes a block of a recurrence from its initial to its final state.
 template <template <class> class Lanes, class R, class Plan>
 void run_alone(const R& r, const block& where, const Plan& plan, std::byte* memory) {
   auto* const slots = reinterpret_cast<typename Lanes<R>::slot*>(memory);
@@ -99,7 +99,8 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
     const std::int64_t interval = begin / memory::checkpoint_interval;
     const std::int64_t interval_end = std::min((interval + 1) * memory::checkpoint_interval, T);
     end = std::min(interval_end, where.end);
-    // Steps begin - 1 to interval_end in the order of `r`; begin + 1 to interval_end are read.
+    // The rows hold steps begin - 1 to interval_end in the order of `r`. Steps begin + 1 to
+    // interval_end are read.
     state* const first = room.row < 0 ? states + (room.column - 1) : states;
     const auto at = [&](std::int64_t t) { return first + (t - begin + 1) * room.row; };
 
@@ -108,7 +109,7 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
         interval_end < T ? r.checkpoints.before_interval(interval) : r.initial_state;
     forward.kept.action = recurrence::write::store;
     forward.kept.strides = {0, -room.row, room.column, 0};
-    // In its own order the forward scan takes step t of `r` as step T - 1 - t.
+    // Step t of `r` is step T - 1 - t of the forward scan.
     const block again{T - interval_end, T - 1 - begin, where.channel, where.channels};
     forward.kept.data = at(T - 1) - where.channel * room.column;
     if (again.begin < again.end) run(forward, again, memory + room.states_bytes);
@@ -126,8 +127,8 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
   }
 }
 
-/// The same for any recurrence: one that reads its states from memory, or needs none, gets the
-/// whole block at once. Backends process all steps through this function.
+/// Like for_recomputed, for any recurrence. A recurrence that reads its states from memory, or
+/// needs none, gets the whole block at once. Backends process all steps through this function.
 template <class R, class Run, class F>
 SCANREC_HD SCANREC_INLINE void with_states(const R& r, const block& where,
                                            const recompute_scratch& room, std::byte* memory,

@@ -10,21 +10,22 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Resets in scan order. A reset at step t cuts t - 1 from t. A forward call and its adjoint find
-/// the reset of a step's link at that step, a reverse call and its adjoint one step off, hence
-/// `shift`. At the edge of the sequence these read the reset after the last step, if there is one.
+/// Resets in scan order. A reset at step t stops the carry from t - 1 to t. A forward call and its
+/// adjoint find this reset at the step that uses the carry. A reverse call and its adjoint find it
+/// at the neighbouring step, hence `shift`. At the edge of the sequence these two read the reset
+/// after the last step, if the mask has one.
 struct reset_field {
   input_field<bool> reset_mask;
   int shift = 0;  // 0: the reset of this step; -1 or +1: of its neighbour in scan order
   std::int64_t step_without_reset =
-      -1;  // the step whose mark would lie outside of the array; -1: none
+      -1;  // the step whose reset would lie outside of the mask; -1: none
 
   SCANREC_HD SCANREC_INLINE bool present() const { return reset_mask.present(); }
-  /// Whether a reset is read before the first step in scan order, or after the last.
+  /// Whether the mask is read before the first step in scan order, or after the last.
   bool before_first() const { return shift < 0 && step_without_reset < 0; }
   bool after_last() const { return shift > 0 && step_without_reset < 0; }
 
-  /// Whether a channel is reset from the step before, of fields that point at the first element.
+  /// Whether a channel is reset at a step. The fields point at the first element.
   SCANREC_HD SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
                                     std::int64_t channel) const {
     const scanrec::strides& by = reset_mask.strides;
@@ -38,7 +39,7 @@ struct reset_field {
     if (at.time == step_without_reset) return simd::constant<Mask>(0);
     return reset_mask.template load_neighbour<Mask>(at, shift);
   }
-  /// Whether any of `lanes` steps from a place on is reset, or has no neighbour to look at.
+  /// Whether any of `Lanes` steps from this position on is reset, or has no entry in the mask.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool any(position<lane_axis::time, Assume> at) const {
     if (at.time <= step_without_reset && step_without_reset < at.time + Lanes) return true;
@@ -47,15 +48,16 @@ struct reset_field {
   }
 };
 
-/// The resets of a scan whose resets are in scan order. `call` is the direction of the forward
-/// call, for its adjoint, too; `adjoint` is true for scans that run against it; `one_more` if there
-/// is a mark after the last step.
+/// The resets of a scan whose mask has strides in scan order. `call` is the direction of the
+/// forward call, also for its adjoint. `adjoint` is true for scans that run against the call.
+/// `one_more` is true if the mask has an entry after the last step.
 inline reset_field resets_of(const input_field<bool>& reset_mask, direction call, bool adjoint,
                              std::int64_t steps, bool one_more) {
   reset_field resets{reset_mask};
   if (call == direction::forward) return resets;
-  // The link from t + 1 to t, which the reset at t + 1 cuts. A reverse call takes it at step t, one
-  // step after t + 1 in scan order; its adjoint, in time order, at step t, one step before.
+  // A reset at t + 1 masks the link between t and t + 1. A reverse call uses this link at step t,
+  // which comes after t + 1 in scan order. Its adjoint runs in time order and uses the link at step
+  // t, before t + 1.
   resets.shift = adjoint ? 1 : -1;
   if (!one_more) resets.step_without_reset = adjoint ? steps - 1 : 0;
   return resets;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays of any stored type as kernels with rows read and write them: some steps of some channels
-// at a time, as lanes of the compute type.
+// Arrays of any stored type for kernels that load and store rows: some steps of some channels at a
+// time, as lanes of the compute type.
 #pragma once
 
 #include <complex>
@@ -15,7 +15,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The real type of a number, with the const of the number.
+/// The real type of a number; const if the number is.
 template <class V>
 using real_part_of =
     std::conditional_t<std::is_const_v<V>,
@@ -24,7 +24,7 @@ using real_part_of =
 
 // ---- rows ------------------------------------------------------------------------------------
 
-/// Elements `time` apart from step to step and `channel` apart from lane to lane.
+/// Strides in elements, from step to step and from lane to lane.
 struct row_strides {
   std::int64_t time = 0, channel = 0;
 };
@@ -61,7 +61,7 @@ void load_rows(const void* data, row_strides strides, std::int64_t steps, int co
                                 : V(0);
 }
 
-/// element (t, i) = from[t * W + i], or that much more with `add`.
+/// element (t, i) = from[t * W + i], or += with `add`.
 template <class S, class V, int W>
 void store_rows(void* data, row_strides strides, std::int64_t steps, int count, const V* from,
                 bool add) {
@@ -98,7 +98,7 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
 }
 #endif
 
-/// How to load and store rows of an array by its element type, W lanes or one at a time.
+/// Functions that load and store rows of an array of one element type, with W lanes or one.
 template <class V>
 struct row_access {
   std::int64_t bytes = 0;
@@ -126,7 +126,7 @@ inline constexpr row_access<V> rows_of{sizeof(S), load_rows<S, V, simd::lanes_v<
 template <class V>
 struct row_array {
   std::byte* data = nullptr;
-  scanrec::strides strides{};  // elements; that of time in scan order
+  scanrec::strides strides{};  // in elements; the time stride is in scan order
   const row_access<V>* access = nullptr;
 
   static row_array of(const array_use& array, const row_access<V>* stored) {
@@ -139,7 +139,7 @@ struct row_array {
                    group * strides.group) *
                       access->bytes;
   }
-  /// W lanes, or one.
+  /// Loads W lanes, or one.
   template <int W>
   void load(std::byte* from, std::int64_t steps, int count, V* to) const {
     const auto run = W == 1 ? access->load_one : access->load;
@@ -156,7 +156,7 @@ struct row_array {
 template <class V>
 struct value_array {
   V* data = nullptr;
-  scanrec::strides strides{};  // elements; those of states are `group`
+  scanrec::strides strides{};  // in elements; the stride of states is `group`
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
   SCANREC_HD SCANREC_INLINE V* at(std::int64_t batch, std::int64_t channel, std::int64_t state = 0,

@@ -9,15 +9,16 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
-/// and the same at all steps. Complex ones of every step are two arrays.
+/// B or C, or its gradient. `steps` has a value per step that a group of channels shares.
+/// `channels` has a time-invariant value per channel. Complex values per step are two arrays,
+/// `steps` and `imaginary`.
 template <class V, template <class> class Rows = row_array>
 struct bc_array {
   Rows<real_part_of<V>> steps, imaginary;
   value_array<V> channels;
 };
 
-/// A call of selective_scan, in scan order. Rows is the type of arrays with elements of any stored
+/// A call of selective_scan in scan order. Rows is the type of arrays with elements of any stored
 /// type: row_array on CPUs, device_rows on GPUs.
 template <class V, template <class> class Rows = row_array>
 struct selective_problem {
@@ -28,14 +29,14 @@ struct selective_problem {
   bool softplus = false;
   Rows<real> u, delta, z, out;
   value_array<V> a, initial, final_state, checkpoints;
-  value_array<real> d, bias, intervals;  // those of intervals: batch and time
+  value_array<real> d, bias, intervals;  // intervals has axes batch and time
   bc_array<V, Rows> b, c;
   recurrence::reset_field resets;
 
   SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
 };
 
-/// A call of its adjoint. Sums go to arrays of the wide type, and from there to the gradients.
+/// A call of the adjoint. Sums go to arrays of the wide type, and from there to the gradients.
 template <class V, template <class> class Rows = row_array>
 struct selective_vjp_problem : selective_problem<V, Rows> {
   using typename selective_problem<V, Rows>::real;

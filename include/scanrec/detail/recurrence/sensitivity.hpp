@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A recurrence together with its derivative by a gate that all steps share:
+// A recurrence together with its derivative with respect to a gate that all steps share:
 //
 //     (state, sensitivity)[t] = [gate 0; 1 gate] (state, sensitivity)[t-1] + (input[t], 0)
 #pragma once
@@ -15,7 +15,7 @@ template <class Gate, class Input, class State>
 struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   using base = affine_steps<vec<compute_t<State>, 2>>;
   using base::resets;
-  /// Whether a step uses its gate and its input as loaded, without activating them.
+  /// Whether a step uses its gate and its input as loaded, without activations.
   static constexpr bool is_linear = true;
   using number = compute_t<State>;
   template <class Lane>

@@ -23,13 +23,13 @@ struct carried_by_one {
   [[no_unique_address]] typename R::template sums<scalar> sums;
 };
 
-/// One lane of the reset of a map.
+/// Bytes of one lane of a reset.
 template <class R>
 constexpr std::int64_t reset_bytes_of() {
   return sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
 }
 
-/// Whether a step uses its gate and its input as loaded, without activating them.
+/// Whether a step uses its gate and its input as loaded, without activations.
 template <class R>
 constexpr bool has_linear_steps() {
   if constexpr (requires { R::is_linear; }) return R::is_linear;

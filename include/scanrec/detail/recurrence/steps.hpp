@@ -8,12 +8,12 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps after which running sums go to the accumulators: a lane adds this many terms in the
-/// compute type.
+/// Number of steps after which running sums are flushed to the accumulators: a lane adds this many
+/// terms in the compute type.
 inline constexpr std::int64_t sum_steps = 256;
 
-/// Takes a step that has been read from the state before it: writes its outputs, and returns the
-/// state after it.
+/// Processes a step that has been loaded: computes the state after it from the state before it, and
+/// writes its outputs.
 template <class R, class Position, class Step, class State, class Sums>
 SCANREC_HD SCANREC_INLINE State take_step(const R& r, const Position& at, const Step& read,
                                           const State& before, Sums& running) {

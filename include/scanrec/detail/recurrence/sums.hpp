@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums over broadcast axes: moving accumulators into totals, and out into a gradient.
+// Sums over broadcast axes: add accumulators to totals, and write totals to gradients.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether a recurrence may have running sums.
+/// Whether outputs of a recurrence may be sums.
 template <class R>
 inline constexpr bool may_sum =
     !std::is_empty_v<typename R::template sums<simd::lane_t<typename R::value, 1>>>;
-/// Whether it has any in this call.
+/// Whether this call has sums over time, which run in lanes.
 template <class R>
 bool sums_run(const R& r) {
   bool any = false;
@@ -26,7 +26,7 @@ bool sums_run(const R& r) {
   return any;
 }
 
-/// Whether it has any that lanes are added to at every step.
+/// Whether this call has sums that are added to accumulators at every step.
 template <class R>
 bool sums_at_once(const R& r) {
   bool any = false;
@@ -48,8 +48,8 @@ constexpr extents difference(const extents& x, const extents& y) {
   return {x.batch - y.batch, x.time - y.time, x.channel - y.channel, x.group - y.group};
 }
 
-/// Calls f(position) for every element that an array with these strides keeps of `box`: an axis
-/// with a zero stride is visited once, even where it is empty: the sum of nothing is 0.
+/// Calls f(position) for every element of an array with these strides in `box`. An axis with a zero
+/// stride is visited once, even if it is empty, because an empty sum is 0.
 template <class F>
 SCANREC_HD void for_kept(const scanrec::strides& strides, const region& box, F f) {
   const auto last = [&](axis a) {
@@ -71,7 +71,7 @@ SCANREC_HD void write_sum(const recurrence::output_field<S>& out, const extents&
   position = simd::to_element<S>(simd::from_wide<lane>(sum));
 }
 
-/// Writes the sums of `box` to the gradient, or adds them to it. Accumulators are laid out
+/// Writes the sums of `box` to the gradient, or adds them. The layout of the accumulators is
 /// relative to the box.
 template <class S>
 void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
@@ -94,8 +94,8 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
   });
 }
 
-/// Strides of dense accumulators over the axes of a box that an output keeps, and how many there
-/// are. Innermost is the axis of the lanes.
+/// Returns the number of dense accumulators over the axes of a box that an output keeps, and sets
+/// their strides. The axis of the lanes is innermost.
 inline std::int64_t dense_sums(const array_use& array, const extents& box,
                                scanrec::strides& strides,
                                recurrence::lane_axis lanes = recurrence::lane_axis::channel) {
@@ -111,19 +111,19 @@ inline std::int64_t dense_sums(const array_use& array, const extents& box,
   return size;
 }
 
-/// Where a backend that takes one block after the other keeps its sums: accumulators of the block
-/// at hand, for each worker, and the totals of the whole problem.
+/// Layout of the sums of a backend that processes one block after another: accumulators of the
+/// current block for each worker, and the totals of the whole problem.
 struct sums_layout {
   struct output {
     bool active = false;
     strides block_strides{}, total_strides{};
-    std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to lines
+    std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to cache lines
   };
   std::array<output, most_outputs> outputs{};
   bool any = false;
   std::int64_t block_bytes = 0, total_bytes = 0;
 
-  /// `block`: the largest block there is.
+  /// `block` is the largest block.
   sums_layout(const problem& p, const extents& block) {
     constexpr std::int64_t line = 64;
     output* out = outputs.data();
@@ -140,7 +140,7 @@ struct sums_layout {
     }
   }
 
-  /// Points the outputs that are sums at cleared accumulators of a block.
+  /// Points the summed outputs at the accumulators of a block, and clears these.
   template <class R>
   void bind(R& r, const region& box, std::byte* own) const {
     std::fill_n(own, block_bytes, std::byte{0});
@@ -151,7 +151,7 @@ struct sums_layout {
         },
         &output::block_bytes);
   }
-  /// Points them at the totals themselves, which have been cleared.
+  /// Points the summed outputs at the totals, which the caller has cleared.
   template <class R>
   void bind_totals(R& r, std::byte* totals) const {
     for_active(
@@ -189,7 +189,7 @@ struct sums_layout {
   static auto wide_at(const Out&, std::byte* position) {
     return reinterpret_cast<decltype(Out::sums.data)>(position);
   }
-  // Calls f(output, its layout, its place) for every output that is a sum.
+  // Calls f(output, its layout, its accumulators) for every summed output.
   template <class R, class F>
   void for_active(R& r, std::byte* position, F f, std::int64_t output::*size) const {
     const output* o = outputs.data();

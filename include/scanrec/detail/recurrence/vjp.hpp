@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint: one scan over the carry c, run against the direction of the forward scan.
+// The adjoint: one scan over the carry c, against the direction of the forward scan.
 //
 //     g[t] = state_grad[t] + c[t+1]      input_grad[t] = g[t]
 //     c[t] = conj(gate[t]) * g[t]        gate_grad[t]  = g[t] * conj(state[t-1])
 //     c[T] = final_grad                  initial_grad  = c[0]
 //
-// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]); the outputs
+// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]). The outputs
 // use the carry before the step. Step t reads gate and cotangent at t, and the state at t - 1,
 // which is the next step in scan order.
 #pragma once
@@ -20,14 +20,14 @@ template <class Gate, class State, class StateGrad, class GateGrad, class InputG
 struct vjp : affine_maps<compute_t<State>> {
   using typename affine_maps<compute_t<State>>::value;
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
-  /// Whether a step uses its gate and its input as loaded, without activating them.
+  /// Whether a step uses its gate and its input as loaded, without activations.
   static constexpr bool is_linear = true;
   /// The values that one step reads.
   template <class Lane>
   struct step {
-    factor_t<Lane> gate;  // conj(gate[t]); of a matrix, transposed
+    factor_t<Lane> gate;  // conj(gate[t]); a matrix is also transposed
     Lane cotangent;       // state_grad[t]
-    Lane previous;        // conj(state[t-1]), if gate_grad is wanted
+    Lane previous;        // conj(state[t-1]); loaded only for gate_grad
     simd::real_lane_t<Lane> reset;
   };
   template <class Lane>
@@ -55,7 +55,7 @@ struct vjp : affine_maps<compute_t<State>> {
                     state_grad.template load_or_zero<Lane>(at), simd::constant<Lane>(0),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.mostly(gate_grad.present())) {
-      // In scan order the step before in time is the step after; the last one has the initial
+      // The previous step in time is the next step in scan order. The last step reads the initial
       // state.
       const bool edge = at.time + steps_of<Lane, Axis> == steps;
       read.previous = simd::conj_if(sign, load_shifted<1, Lane>(state, initial_state, at, edge));
@@ -63,7 +63,7 @@ struct vjp : affine_maps<compute_t<State>> {
     if (at.rarely(resets.present())) read.reset = resets.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// The stored values of a step that is not the last. GPUs keep these of the steps ahead, since a
+  /// The stored values of a step that is not the last. GPUs prefetch steps in this form, because a
   /// conversion would wait for the load.
   template <class Lane>
   struct raw {
@@ -132,13 +132,13 @@ struct vjp : affine_maps<compute_t<State>> {
     gate_grad.flush(at, running.gate);
     input_grad.flush(at, running.input);
   }
-  /// Copies sums over time; others are not used.
+  /// Copies the sums over time; other outputs have no running sums.
   template <class Lane>
   SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
     if (gate_grad.action == write::sum_time) to.gate = from.gate;
     if (input_grad.action == write::sum_time) to.input = from.input;
   }
-  /// The same between lanes and their halves.
+  /// The same between a pack and its halves.
   template <class Half, class Lane>
   SCANREC_INLINE void join_sums(const sums<Half>& low, const sums<Half>& high,
                                 sums<Lane>& to) const {
@@ -150,7 +150,7 @@ struct vjp : affine_maps<compute_t<State>> {
     low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
     high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
   }
-  /// Called while tiles are reduced: reads arrays that only the later process needs, so that they
+  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
   /// are in L2 by then.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Packs of floats as packs of doubles, and back.
+// Conversions between packs of float and packs of double.
 #pragma once
 
 #include <type_traits>
@@ -21,8 +21,8 @@ SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
   return shuffle_raw<I...>(x, y);
 }
 
-// Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two,
-// and on aarch64 takes halves of registers apart.
+// Converts half a register of floats to a register of doubles, and back. GCC 12 splits the builtin
+// into two operations here, and on aarch64 it moves half registers apart.
 template <int N, class V>
 SCANREC_INLINE typename raw<double, N>::type to_doubles(V x) {
 #if defined(__AVX512F__)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exp, and expm1 of numbers that are not positive, over the lane type: a scalar and every lane of a
+// exp, and expm1 of numbers that are not positive, over the lane type. A scalar and every lane of a
 // pack run the same operations.
 //
-// Both are made of one reduction, for y <= 0:
+// Both use one reduction, for y <= 0:
 //
 //     n = round(y s / ln 2),  r = y - n (ln 2) / s,  q = expm1(r) = r + r^2 P(r),
 //     exp(y) = 2^(n/s) (1 + q)
 //
-// where P is a polynomial. Nothing overflows, the power of two is made of the bits of n, and what
-// falls below the smallest normal number ends as 0 by itself. s is 1; or 8 for floats where
-// multiply-adds fuse: then 2^(j/8) comes from a table that one shuffle reads, and P is shorter by
-// two or three terms.
+// P is a polynomial. Nothing overflows, the power of two is assembled from the bits of n, and
+// results below the smallest normal number become 0 without a test. s is 1, or 8 for floats with
+// fused multiply-adds. With s = 8, one shuffle reads 2^(j/8) from a table, and P is shorter by two
+// or three terms.
 #pragma once
 
 #include <bit>
@@ -23,11 +23,11 @@
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
-// ---- what the functions are made of -----------------------------------------------------------
+// ---- building blocks --------------------------------------------------------------------------
 
 namespace detail {
 
-// The bits of a float or double, and what the functions below need to know of them.
+// The bit layout of a float or double.
 template <class R>
 struct real_bits;
 template <>
@@ -42,7 +42,7 @@ struct real_bits<double> {
   static constexpr int mantissa = 52, exponent = 11;
   static constexpr type sign = 0x8000000000000000u, one = 0x3ff0000000000000u;
 };
-// Bits are those of a number, or of each number of a compiler's vector.
+// f is applied to the bits of a number, or to a compiler vector of the bits of each number.
 template <class R, class F>
 SCANREC_HD SCANREC_INLINE R on_bits(R x, R y, F f) {
   using bits = typename real_bits<R>::type;
@@ -60,8 +60,7 @@ SCANREC_INLINE pack<T, N> on_bits(pack<T, N> x, pack<T, N> y, F f) {
   }
 }
 
-// One instruction on x86, where its choice among NaNs is the one asked for; GCC 12 makes two of the
-// operator.
+// One instruction on x86, which also treats NaNs as required. GCC 12 compiles the operator to two.
 template <class T, class V>
 SCANREC_INLINE V larger_raw(V a, V b) {
 #if defined(__SSE2__)
@@ -81,15 +80,15 @@ SCANREC_INLINE V smaller_raw(V a, V b) {
 #endif
 }
 
-/// Eight numbers, by their bits.
+/// Eight floats, given by their bits.
 struct eight_floats {
   std::uint32_t bits[8];
 };
-/// The number of the table that the lowest three bits of each lane of `index` say.
+/// The entry of the table at the lowest three bits of each lane of `index`.
 SCANREC_HD SCANREC_INLINE float look_up(const eight_floats& table, float index) {
   const auto i = std::bit_cast<std::uint32_t>(index);
 #if defined(__CUDA_ARCH__)
-  // Choices among constants; an index would put the table into memory.
+  // Selects among constants, because an index would move the table to memory.
   const auto pair = [&](int j) { return i & 1 ? table.bits[j + 1] : table.bits[j]; };
   const auto four = [&](int j) { return i & 2 ? pair(j + 2) : pair(j); };
   return std::bit_cast<float>(i & 4 ? four(4) : four(0));
@@ -110,7 +109,8 @@ SCANREC_INLINE pack<float, N> look_up(const eight_floats& table, pack<float, N> 
         vector, _mm256_permutevar8x32_epi32(__builtin_bit_cast(__m256i, table),
                                             __builtin_bit_cast(__m256i, index.v))));
 #elif SCANREC_NEON
-    // Two registers are a table of bytes: those of lane i from 4 (index[i] & 7) on.
+    // vqtbl2q takes the two registers as a table of bytes. Lane i reads four bytes from number
+    // 4 (index[i] & 7) on.
     const uint32x4_t number = vandq_u32(vreinterpretq_u32_f32(index.v), vdupq_n_u32(7));
     const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), number, 0x04040404);
     uint8x16x2_t both;
@@ -130,7 +130,7 @@ SCANREC_INLINE pack<float, N> look_up(const eight_floats& table, pack<float, N> 
 
 }  // namespace detail
 
-/// a > b ? a : b: of a NaN and a number the second.
+/// a > b ? a : b. If either is a NaN, the result is b.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R larger(R a, R b) {
   return a > b ? a : b;
@@ -142,7 +142,7 @@ SCANREC_INLINE pack<T, N> larger(pack<T, N> a, pack<T, N> b) {
   else
     return {larger(a.lo, b.lo), larger(a.hi, b.hi)};
 }
-/// a < b ? a : b: of a NaN and a number the second.
+/// a < b ? a : b. If either is a NaN, the result is b.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R smaller(R a, R b) {
   return a < b ? a : b;
@@ -159,13 +159,14 @@ SCANREC_INLINE pack<T, N> smaller(pack<T, N> a, pack<T, N> b) {
 
 namespace detail {
 
-// Which function the parts are for: expm1 needs a q that is right near 0, and 2^(n/s) - 1 exact.
+// The function that uses the parts. expm1 needs q to be accurate near 0, and 2^(n/s) - 1 to be
+// exact.
 enum class exp_kind { exp, expm1 };
 
-// ln 2 is taken in two parts, of which the first has few bits, so that its product with n is exact.
-// Where that product is not rounded, the float next to ln 2 serves alone: it happens to be so close
-// that it costs 2 ULP at most. Adding `round` leaves n in the lowest bits. From `lowest` on 2^n has
-// the bits of 0; exp(highest) is infinite, half of 2^n there is not.
+// ln 2 has two parts. The first has few bits, so that its product with n is exact. With fused
+// multiply-adds that product is not rounded, and the float nearest to ln 2 suffices: it is so close
+// that it costs 2 ULP at most. Adding `round` leaves n in the lowest bits. At `lowest`, 2^n has the
+// bits of 0. exp(highest) is infinite, but half of 2^n there is finite.
 template <class R>
 struct exp_numbers;
 template <>
@@ -188,14 +189,14 @@ struct exp_numbers<double> {
   static constexpr double lowest = -709.0, highest = 710.0;
 };
 
-/// The coefficients of a polynomial, lowest first: a type that device code can copy.
+/// The coefficients of a polynomial, lowest first, in a type that device code can copy.
 template <class R, int N>
 struct coefficients {
   R of[N];
 };
 
-// Without a table, P by interpolation at Chebyshev nodes: what it leaves of expm1(r) is below
-// 2.5e-8 of it (float) and 4.1e-17 (double), for |r| up to 1.004 (ln 2) / 2.
+// P without a table, interpolated at Chebyshev nodes for |r| up to 1.004 (ln 2) / 2. The error of q
+// relative to expm1(r) is below 2.5e-8 (float) and 4.1e-17 (double).
 template <class R, exp_kind Kind, bool Table>
 struct exp_polynomial;
 template <exp_kind Kind>
@@ -210,17 +211,18 @@ struct exp_polynomial<double, Kind, false> {
        0.00138888889178833015, 0.000198412698635685379, 0.0000248015202595902141,
        2.75572676630201927e-6, 2.76205794813136257e-7, 2.51007631070101519e-8}};
 };
-// With one, for |r| up to 1.004 (ln 2) / 16: what P leaves of exp(r) is below 2.7e-8 of it. The
-// table holds the floats next to 2^(j/8), less what the bits of j add to the exponent.
+// P with a table, for |r| up to 1.004 (ln 2) / 16. The error relative to exp(r) is below 2.7e-8.
+// The table holds the floats nearest to 2^(j/8), minus the amount that the bits of j add to the
+// exponent.
 template <>
 struct exp_polynomial<float, exp_kind::exp, true> {
   static constexpr coefficients<float, 2> p{{0.500065f, 0.16667f}};
   static constexpr eight_floats powers{0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
                                        0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7};
 };
-// For expm1 2^(j/8) = T exp(l), T of 9 bits, so that 2^k T - 1 is exact where it matters; l joins
-// r, which it takes to 1.004 (ln 2) / 16 + 0.0015 at most. What P leaves of expm1(r) is
-// below 6.3e-9 of it.
+// For expm1, 2^(j/8) = T exp(l), where T has 9 bits, so that 2^k T - 1 is exact where it matters.
+// Adding l to r increases |r| to 1.004 (ln 2) / 16 + 0.0015 at most. The error of P relative to
+// expm1(r) is below 6.3e-9.
 template <>
 struct exp_polynomial<float, exp_kind::expm1, true> {
   static constexpr coefficients<float, 3> p{{0.5f, 0.16668107f, 0.041669667f}};
@@ -236,7 +238,7 @@ struct exp_parts {
   L power, q;
 };
 
-/// For y <= 0, or NaN.
+/// Requires y <= 0, or NaN.
 template <exp_kind Kind, class L>
 SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
   using R = scalar_of<L>;
@@ -273,22 +275,22 @@ SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
 
 // ---- the functions ----------------------------------------------------------------------------
 
-/// exp(y) for y <= 0. Error: 5 ULP, 2 down to exp(-20); below the smallest normal number the
-/// result may be anything from there to 0.
+/// exp(y) for y <= 0. Error: 5 ULP; 2 ULP down to exp(-20). A result below the smallest normal
+/// number may be anything from there to 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_negative(L y) {
   auto e = detail::split_exp<detail::exp_kind::exp>(y);
   return fma(e.power, e.q, e.power);
 }
-/// exp(y) for any y: where y <= 0, exp_of_negative(y) bit for bit; elsewhere as precise, and
-/// infinite where the result is above the largest number.
+/// exp(y) for any y. Equals exp_of_negative(y) bit for bit if y <= 0, and has the same error
+/// elsewhere. Infinite if the result exceeds the largest number.
 template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
   using R = scalar_of<L>;
   using bits = detail::real_bits<R>;
   auto e = detail::split_exp<detail::exp_kind::exp>(
       smaller(splat<L>(detail::exp_numbers<R>::highest), y));
-  // Of positive y half of it, twice: 2^n alone may be infinite where its product with 1 + q is not.
+  // If y > 0, halve the power and double the result: 2^n may be infinite while 2^n (1 + q) is not.
   const L part = detail::on_bits(e.power, y, [](auto power, auto of) SCANREC_LAMBDA {
     return power - ((~of & bits::sign) >> bits::exponent);
   });
@@ -297,14 +299,14 @@ SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
   });
   return mul(fma(part, e.q, part), times);
 }
-/// A number as the sum of two: the number rounded, and the rest.
+/// A number as the sum of its rounded value and the rest.
 template <class L>
 struct two_parts {
   L value, rest;
 };
-/// exp(y) for any y, as value + rest, which is exp(y (1 + d)). |d| is below 3 units of roundoff
-/// where y is not subnormal and exp(y) is above the smallest normal number by that factor; below,
-/// the rest may be 0. Infinite where exp_of_any is.
+/// exp(y) for any y, as a sum value + rest = exp(y (1 + d)). |d| is below 3 units of roundoff if y
+/// is not subnormal and exp(y) exceeds the smallest normal number by a factor of more than
+/// 1 / epsilon. For smaller exp(y) the rest may be 0. Infinite where exp_of_any is.
 template <class L>
 SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
   using R = scalar_of<L>;
@@ -317,7 +319,7 @@ SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
   const L times = detail::on_bits(y, y, [](auto of, auto) SCANREC_LAMBDA {
     return bits::one + ((~of & bits::sign) >> bits::exponent);
   });
-  // The difference is exact, and the product is rounded once: to the rest.
+  // part - value is exact, so the rest is rounded only once.
   const L value = fma(part, e.q, part), rest = fma(part, e.q, part - value);
   return {mul(value, times), mul(rest, times)};
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes: what a recurrence computes on. A scalar, a pack, or a complex number made of two of them.
+// Lanes, the values that a recurrence computes on: a scalar, a pack, or a complex number made of
+// two of them.
 //
-// Every function here exists for each kind of lane with the same rounding, so that a recurrence is
-// written once and tails, threads and instruction sets change no bit.
+// Every function here exists for each kind of lane with the same rounding. So a recurrence is
+// written once, and tails, threads and instruction sets do not change any bit.
 //
-// Local variables that hold lanes of several registers are not const: GCC 12 keeps a const object
-// of class type in memory, where each step then stores it and loads it again.
+// Local variables that hold lanes of several registers are not const. GCC 12 keeps a const object
+// of class type in memory, and each step then stores and reloads it.
 #pragma once
 
 #include <complex>
@@ -43,7 +44,7 @@ SCANREC_HD SCANREC_INLINE double fma(double a, double b, double c) {
 SCANREC_HD SCANREC_INLINE std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   return a * b + c;
 }
-/// a * b, rounded: a sum that it goes into rounds once more.
+/// a * b, rounded on its own: a later addition does not fuse with it.
 SCANREC_HD SCANREC_INLINE float mul(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fmul_rn(a, b);
@@ -72,8 +73,8 @@ SCANREC_HD SCANREC_INLINE float narrow(double x) { return static_cast<float>(x);
 
 // ---- complex lanes ----------------------------------------------------------------------------
 
-/// A complex number whose parts are lanes. Products are spelled out: no library call, no recovery
-/// of infinities, the same two fused steps per part everywhere.
+/// A complex number whose parts are lanes. Products are written out: they need no library call, do
+/// not recover infinities, and have the same two fused steps per part everywhere.
 template <class R>
 struct complex_lanes {
   R re, im;
@@ -87,7 +88,7 @@ inline constexpr bool is_complex_lanes = false;
 template <class R>
 inline constexpr bool is_complex_lanes<complex_lanes<R>> = true;
 
-/// The real lane that masks and signs of a lane live in.
+/// The real lane type of the masks and signs that belong to a lane.
 template <class L>
 struct real_lane {
   using type = L;
@@ -122,7 +123,7 @@ template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
   return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
 }
-/// The same for elements of maps.
+/// Overloads for elements of maps.
 template <class R>
 SCANREC_INLINE std::complex<R> fma(std::complex<R> a, std::complex<R> b, std::complex<R> c) {
   using lanes = complex_lanes<R>;
@@ -146,7 +147,7 @@ SCANREC_HD SCANREC_INLINE bool all_zero(complex_lanes<R> x) {
   return all_zero(x.re) && all_zero(x.im);
 }
 
-/// x, or its conjugate where `sign` is -1 (+1: as it is). Real lanes have nothing to conjugate.
+/// The conjugate of x where `sign` is -1, and x where it is +1. Real lanes are unchanged.
 template <class L, class R>
 SCANREC_HD SCANREC_INLINE L conj_if(R sign, L x) {
   if constexpr (is_complex_lanes<L>)
@@ -209,9 +210,9 @@ SCANREC_HD SCANREC_INLINE auto narrow(complex_lanes<R> x) {
   return complex_lanes{narrow(x.re), narrow(x.im)};
 }
 
-// ---- which lanes serve which element ----------------------------------------------------------
+// ---- lanes of each element type ---------------------------------------------------------------
 
-/// Lanes of the logical vector: 16, or 8 for double: one or two cache lines of elements.
+/// Lanes of the logical vector: 16, or 8 for double. This is one or two cache lines of elements.
 template <class T>
 inline constexpr int lanes_v = 16;
 template <>
@@ -238,8 +239,8 @@ struct lane<std::complex<T>, 1> {
 };
 }  // namespace detail
 
-/// The lane type of N elements of compute type T side by side; N = 1 is a scalar, or whatever else
-/// is computed one by one.
+/// The lane type of N contiguous elements of compute type T. N = 1 is a scalar, or any other type
+/// that is computed one element at a time.
 template <class T, int N>
 using lane_t = typename detail::lane<T, N>::type;
 
@@ -274,7 +275,7 @@ inline constexpr int leaf_count<pack<T, N>> = leaf_lanes<T>;
 template <class R>
 inline constexpr int leaf_count<complex_lanes<R>> = leaf_count<R>;
 
-/// Halves of the lanes.
+/// The lower or upper half of the lanes.
 template <int Upper, class T, int N>
 SCANREC_INLINE auto half_of(pack<T, N> x) {
   if constexpr (Upper)
@@ -286,7 +287,7 @@ template <int Upper, class R>
 SCANREC_INLINE auto half_of(complex_lanes<R> x) {
   return complex_lanes{half_of<Upper>(x.re), half_of<Upper>(x.im)};
 }
-/// The real number 1 or 0 as a lane; of a matrix, 1 or 0 times the identity.
+/// The real number 1 or 0 as a lane. For a matrix, 1 or 0 times the identity.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {
   if constexpr (is_complex_lanes<L>) {
@@ -306,7 +307,7 @@ SCANREC_HD SCANREC_INLINE L constant(int value) {
   }
 }
 
-/// A scalar lane in every lane.
+/// Broadcasts a scalar lane to every lane.
 template <class L, class S>
 SCANREC_HD SCANREC_INLINE L splat(S x) {
   if constexpr (is_complex_lanes<L>)
@@ -315,7 +316,7 @@ SCANREC_HD SCANREC_INLINE L splat(S x) {
     return L(x);
 }
 
-/// x, widened if Wide is a wider lane; and back.
+/// Converts to and from the wide lane type, if it differs.
 template <class Wide, class L>
 SCANREC_HD SCANREC_INLINE Wide to_wide(L x) {
   if constexpr (std::is_same_v<Wide, L>)
@@ -331,7 +332,8 @@ SCANREC_HD SCANREC_INLINE L from_wide(Wide x) {
     return narrow(x);
 }
 
-/// x in the wide lane type, its lanes multiplied by halves until as many are left.
+/// Multiplies the lanes of x by halves, in the wide type, until the number of lanes is that of
+/// Wide.
 template <class Wide, class L>
 SCANREC_INLINE Wide fold_product(L x) {
   if constexpr (lane_count<L> == lane_count<Wide>)
@@ -340,7 +342,7 @@ SCANREC_INLINE Wide fold_product(L x) {
     return mul(fold_product<Wide>(half_of<0>(x)), fold_product<Wide>(half_of<1>(x)));
 }
 
-/// |x| of a scalar lane; of a complex one |re| + |im|.
+/// |x| of a scalar lane; |re| + |im| of a complex one.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R size_of(R x) {
   return x < R(0) ? -x : x;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tanh and the logistic sigmoid, written once over the lane type: a scalar and every lane of a pack
-// run the same operations, so tails and threads change no bit.
+// tanh and the logistic sigmoid over the lane type. A scalar and every lane of a pack run the same
+// operations, so tails and threads do not change any bit.
 #pragma once
 
 #include <xsimd/xsimd.hpp>
@@ -10,21 +10,21 @@
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
-// ---- what the functions are made of -----------------------------------------------------------
+// ---- building blocks --------------------------------------------------------------------------
 
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R divide(R a, R b) {
   return a / b;
 }
-/// 1 / d, rounded correctly, of a float in [1, 2] and anything within 4 ULP of it: each step leaves
-/// the square of the error, and the second is right but for one number, the last below 2, whose
-/// reciprocal is next to the middle of two floats (Markstein, Computation of elementary functions
-/// on the IBM RISC System/6000 processor, 1990). Without a branch.
+/// 1 / d, correctly rounded, for a float d in [1, 2]. `near` is within 4 ULP of it. Each Newton
+/// step squares the error. The second is correct except for the largest float below 2, whose
+/// reciprocal is almost halfway between two floats (Markstein, Computation of elementary functions
+/// on the IBM RISC System/6000 processor, 1990). No branch.
 SCANREC_HD SCANREC_INLINE float refined_reciprocal(float d, float near) {
   const auto refine = [=](float y) { return __builtin_fmaf(__builtin_fmaf(-d, y, 1.0f), y, y); };
   return d == 0x1.fffffep0f ? 0x1.000002p-1f : refine(refine(near));
 }
-/// 1 / d of a number in [1, 2], or of a NaN.
+/// 1 / d for d in [1, 2] or NaN.
 template <class L>
 SCANREC_HD SCANREC_INLINE L reciprocal_of_one_to_two(L d) {
 #if defined(__CUDA_ARCH__)
@@ -36,7 +36,7 @@ SCANREC_HD SCANREC_INLINE L reciprocal_of_one_to_two(L d) {
 #endif
   return divide(constant<L>(1), d);
 }
-/// a < b ? yes : no; a NaN is not less.
+/// a < b ? yes : no; false for a NaN.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R select_less(R a, R b, R yes, R no) {
   return a < b ? yes : no;
@@ -45,7 +45,7 @@ SCANREC_HD SCANREC_INLINE float square_root(float x) { return __builtin_sqrtf(x)
 SCANREC_HD SCANREC_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 
 namespace detail {
-// Correctly rounded, which that of xsimd is on x86 alone: on NEON it refines an estimate.
+// Correctly rounded. xsimd's square root is so on x86 only: on NEON it refines an estimate.
 template <class T, class V>
 SCANREC_INLINE V square_root_raw(V x) {
 #if defined(__SSE2__)
@@ -102,15 +102,15 @@ SCANREC_HD SCANREC_INLINE L with_sign_of(L y, L x) {
 
 // ---- the functions ----------------------------------------------------------------------------
 
-/// A function at one place: its value, 1 - value, and its derivative. What is not used is not
-/// computed.
+/// The value of a function, 1 - value, and its derivative. The compiler drops the members that a
+/// caller does not use.
 template <class L>
 struct activated {
   L value, complement, slope;
 };
-/// 1 / (1 + exp(-x)). Error: 5 ULP for the value and for its complement, which does not cancel, 3.5
-/// where they are above exp(-20); 5.5 for the slope. What would be below the smallest normal number
-/// may be anything from there to 0.
+/// 1 / (1 + exp(-x)). Error of the value and of its complement, which does not cancel: 5 ULP, or
+/// 3.5 ULP if they are above exp(-20). Error of the slope: 5.5 ULP. A result below the smallest
+/// normal number may be anything from there to 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
   const L e = exp_of_negative(negative_size(x));  // in [0, 1]
@@ -120,7 +120,7 @@ SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
           mul(large, small)};
 }
 
-/// tanh(x), and as its slope 1 - tanh(x)^2, which does not cancel. Error: 3.5 ULP for the value, 6
+/// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Error: 3.5 ULP for the value, 6 ULP
 /// for the slope, which may be 0 below four times the smallest normal number.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> tanh(L x) {

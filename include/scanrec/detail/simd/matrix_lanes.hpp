@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lane functions for small vectors and matrices whose components are lanes; and, for numbers,
-// the functions in which a factor differs from a state.
+// The lane functions for small vectors and matrices whose components are lanes, and the functions
+// in which a factor differs from a state, also for numbers.
 #pragma once
 
 #include <scanrec/detail/simd/lanes.hpp>
@@ -31,9 +31,9 @@ struct scalar_lane<mat<L, N>> {
   using type = mat<scalar_of<L>, N>;
 };
 
-/// Whether vectors of a compute type have packs: not where a matrix of them takes twice as many
-/// registers as AVX2 has, which compilers take very long over. By type alone, so that sums over
-/// lanes are the same on every instruction set.
+/// Whether vectors of a compute type have packs. They do not if a matrix of packs takes twice as
+/// many registers as AVX2 has, because compilers then take very long. The type alone decides, so
+/// that sums over lanes are the same on every instruction set.
 template <class V>
 inline constexpr bool vectors_in_packs = false;
 template <class T, int N>
@@ -58,7 +58,7 @@ struct lane<mat<T, N>, Lanes> {
   using type = mat<typename lane<T, Lanes>::type, N>;
 };
 
-// The vector or matrix with components of another type.
+// The vector or matrix type with components of another type.
 template <class M, class L>
 struct with_components;
 template <class L, int N, class Other>
@@ -70,7 +70,7 @@ struct with_components<mat<L, N>, Other> {
   using type = mat<Other, N>;
 };
 
-// f of the components of its arguments, one after the other.
+// Applies f component by component.
 template <class Result, class F, class L, int N, class... More>
 SCANREC_HD SCANREC_INLINE Result each(F f, const vec<L, N>& x, const More&... more) {
   Result y;
@@ -90,7 +90,7 @@ template <class M>
 concept small_matrix = scanrec::detail::is_vec<M> || scanrec::detail::is_mat<M>;
 
 namespace detail {
-// f of the components, whatever type that gives.
+// Applies f component by component, for any result type.
 template <class F, small_matrix M, class... More>
 SCANREC_HD SCANREC_INLINE auto each_of(F f, const M& x, const More&... more) {
   using component = const typename M::component&;
@@ -103,7 +103,7 @@ SCANREC_HD SCANREC_INLINE auto each_of(F f, const M& x, const More&... more) {
 
 namespace scanrec {
 
-// In the namespace of vec and mat, where operators are looked for.
+// In the namespace of vec and mat, so that argument-dependent lookup finds it.
 template <simd::small_matrix M>
 SCANREC_HD SCANREC_INLINE M operator+(const M& x, const M& y) {
   return simd::detail::each<M>([](auto a, auto b) SCANREC_LAMBDA { return a + b; }, x, y);
@@ -156,7 +156,7 @@ SCANREC_HD SCANREC_INLINE vec<L, N> conj_if(R sign, vec<L, N> x) {
   return detail::each<vec<L, N>>([=](auto a) SCANREC_LAMBDA { return conj_if(sign, a); }, x);
 }
 
-/// a x + u: component by component, the products added in the order of the columns.
+/// a x + u, component by component. Products are added in the order of the columns.
 template <class L, int N>
 SCANREC_HD SCANREC_INLINE vec<L, N> fma(const mat<L, N>& a, const vec<L, N>& x, vec<L, N> u) {
   for (int i = 0; i < N; ++i)
@@ -183,7 +183,8 @@ SCANREC_HD SCANREC_INLINE mat<L, N> mul(const mat<L, N>& a, const mat<L, N>& b) 
   return y;
 }
 
-/// What a factor is in the adjoint: itself, a matrix its transpose; conjugate where `sign` is -1.
+/// The factor in the adjoint: a matrix is transposed, and the factor is conjugated where `sign` is
+/// -1.
 template <class L, class R>
 SCANREC_HD SCANREC_INLINE L adjoint_if(R sign, const L& x) {
   if constexpr (scanrec::detail::is_mat<L>) {
@@ -197,7 +198,7 @@ SCANREC_HD SCANREC_INLINE L adjoint_if(R sign, const L& x) {
   }
 }
 
-/// The factor through which a state y gets the gradient g: g y, for vectors g y^T.
+/// The gradient of a factor, for cotangent g and state y: g y for numbers, g y^T for vectors.
 template <class L>
 SCANREC_HD SCANREC_INLINE factor_t<L> outer(const L& g, const L& y) {
   if constexpr (scanrec::detail::is_vec<L>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes to and from memory: whole vectors with 16-bit and complex storage and non-temporal stores,
-// and, out of line, any stride and count.
+// Loads and stores of lanes: whole vectors, with 16-bit and complex storage and non-temporal
+// stores, and out-of-line functions for any stride and count.
 #pragma once
 
 #include <complex>
@@ -17,7 +17,7 @@ namespace scanrec::inline SCANREC_ABI::simd {
 
 // ---- one element ------------------------------------------------------------------------------
 
-/// The lane that a stored element becomes.
+/// Converts a stored element to a scalar lane.
 template <class S>
 SCANREC_HD SCANREC_INLINE auto from_element(S x) {
   if constexpr (scanrec::detail::is_complex<S>)
@@ -31,7 +31,7 @@ SCANREC_HD SCANREC_INLINE auto from_element(S x) {
     return x;
 }
 
-/// The element that a scalar lane is stored as.
+/// Converts a scalar lane to a stored element.
 template <class S, class L>
 SCANREC_HD SCANREC_INLINE S to_element(L x) {
   if constexpr (scanrec::detail::is_complex<S>)
@@ -43,7 +43,7 @@ SCANREC_HD SCANREC_INLINE S to_element(L x) {
     return static_cast<S>(x);
 }
 
-/// *p as a scalar lane; of a bool, 1 or 0.
+/// *p as a scalar lane. A bool is 1 or 0.
 template <class L, class S>
 SCANREC_HD SCANREC_INLINE L load_one(const S* p) {
   if constexpr (std::is_same_v<S, bool>)
@@ -56,10 +56,10 @@ SCANREC_HD SCANREC_INLINE void store_one(S* p, L x) {
   *p = to_element<S>(x);
 }
 
-// ---- a whole lane, elements side by side ------------------------------------------------------
+// ---- a whole lane, contiguous elements --------------------------------------------------------
 
 namespace detail {
-// The real number type that an element is stored as.
+// The real type of the numbers in a stored element.
 template <class S>
 struct stored_numbers {
   using type = S;
@@ -71,8 +71,8 @@ struct stored_numbers<std::complex<S>> {
 template <small_matrix S>
 struct stored_numbers<S> : stored_numbers<typename S::component> {};
 
-// A lane of vectors or matrices as packs of real numbers, in the order in which an element has
-// them; and back.
+// Converts a lane of vectors or matrices to packs of real numbers, in the order of an element's
+// numbers, and back.
 template <class L>
 using numbers_of = real_lane_t<L>[sizeof(L) / sizeof(real_lane_t<L>)];
 template <class F, small_matrix L>
@@ -96,12 +96,13 @@ SCANREC_INLINE void for_numbers(L& x, F f) {
 }  // namespace detail
 
 namespace detail {
-// The lanes of elements from `p` on, of registers get(address of the first number of a register).
+// Loads lanes from contiguous elements. get(address of a register's first number) loads each
+// register.
 template <class L, class S, class Get>
 SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
   constexpr int n = lane_count<L>;
   if constexpr (n != leaf_count<L>) {
-    // Reversed one register at a time: a choice between registers costs no copy.
+    // Reverses one register at a time: selecting between registers costs no copy.
     using half = decltype(half_of<0>(std::declval<L>()));
     return join(load_registers<half>(reversed ? p + n / 2 : p, reversed, get),
                 load_registers<half>(reversed ? p : p + n / 2, reversed, get));
@@ -130,7 +131,7 @@ SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
 }
 }  // namespace detail
 
-/// Lane i is p[i]; `reversed`, p[count - 1 - i].
+/// Lane i is p[i], or p[count - 1 - i] if `reversed`.
 template <class L, class S>
 SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
   using T = typename real_lane_t<L>::value_type;
@@ -170,9 +171,9 @@ template <class S, class L>
 inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>::type) *
                                               static_cast<std::size_t>(leaf_count<L>);
 
-// Ordinary allocations are only 16-byte aligned. There a register is stored as consecutive pieces
-// of 16 bytes, which fill whole lines just as well. At other addresses the store is an ordinary
-// one.
+// Allocations are often only 16-byte aligned. In this case a register is stored as consecutive
+// pieces of 16 bytes, which fill whole cache lines just as well. At other addresses the store is an
+// ordinary one.
 template <class V>
 [[gnu::noinline]] void stream_pieces(void* to, V v) {
   if constexpr (sizeof v > 16) {
@@ -191,16 +192,17 @@ template <class V>
 }
 }  // namespace detail
 
-/// p[i] = lane i; `reversed`, p[count - 1 - i].
+/// p[i] = lane i, or p[count - 1 - i] = lane i if `reversed`.
 template <class S, class L>
 SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
   detail::store_registers(p, x, reversed,
                           [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
-/// The same, past the caches where the address is a multiple of 16 bytes.
+/// Like store_unit, but bypasses the caches if the address is a multiple of 16 bytes.
 template <class S, class L>
 SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
-  // A call gets one register at a time: lanes of several would be kept in memory for it.
+  // A call takes one register at a time, because lanes of several registers would go through
+  // memory.
   if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
     detail::store_registers(
         p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
@@ -226,7 +228,8 @@ SCANREC_INLINE void store_some_here(S* p, L x, int count) {
     store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
   });
 }
-// Whether the functions below are inlined: where they take few instructions, for real numbers.
+// Whether the functions below are inlined, which pays off for real numbers because they take few
+// instructions.
 template <class L>
 inline constexpr bool few_instructions =
 #if defined(__AVX2__)
@@ -244,7 +247,7 @@ template <class S, class L>
 }
 }  // namespace detail
 
-/// Lane i is p[i] for i < count, and zero from there on. Other elements are not read.
+/// Lane i is p[i] for i < count, and zero otherwise. Other elements are not read.
 template <class L, class S>
 SCANREC_INLINE L load_some(const S* p, int count) {
   if constexpr (detail::few_instructions<L>)
@@ -273,8 +276,8 @@ SCANREC_INLINE bool any_set(const bool* p) {
 
 // ---- any stride, any count --------------------------------------------------------------------
 
-/// Lane i is p[i * stride] for i < count, zero from there on. Out of line, by way of a buffer: for
-/// what happens once per sequence, not once per step.
+/// Lane i is p[i * stride] for i < count, and zero otherwise. Out of line and through a buffer: it
+/// is for work that is done once per sequence, not once per step.
 template <class L, class S>
 SCANREC_HD SCANREC_NOINLINE L load(const S* p, std::int64_t stride, int count) {
   if constexpr (lane_count<L> == 1) {
@@ -299,7 +302,7 @@ SCANREC_HD SCANREC_NOINLINE void store(S* p, std::int64_t stride, int count, L x
 }
 
 namespace detail {
-/// add_into() where lanes lie apart, or not all of them count.
+/// add_into() for lanes that are not contiguous or not all in use.
 template <class W, class L>
 SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count, L x) {
   using wide_lane = lane_t<W, lane_count<L>>;
@@ -308,7 +311,7 @@ SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count,
   if (stride != 0) {
     store(p, stride, count, load<wide_lane>(p, stride, count) + added);
   } else {
-    // Lanes past the count hold nothing that may be added.
+    // Lanes past the count contain garbage.
     alignas(64) W lane[lane_count<L>];
     store_unit(static_cast<W*>(lane), added);
     const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
@@ -333,7 +336,7 @@ SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, 
   }
 }
 
-/// Makes non-temporal stores visible before anything that follows.
+/// Orders non-temporal stores before all later stores.
 inline void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes of packs that change places: slides, reversal, interleaving, transposition.
+// Permutations of the lanes of packs: slides, reversal, interleaving, transposition.
 #pragma once
 
 #include <bit>
@@ -12,10 +12,10 @@
 namespace scanrec::inline SCANREC_ABI::simd {
 
 namespace detail {
-/// Lanes I of x, followed by y.
+/// Lanes I of the concatenation of x and y.
 template <int... I, class V>
 SCANREC_INLINE auto shuffle_raw(V x, V y) {
-#if defined(__CUDACC__)  // whose front end does not print a pack in a builtin
+#if defined(__CUDACC__)  // whose front end rejects a parameter pack in a builtin
   constexpr int n = static_cast<int>(sizeof(V) / sizeof(x[0]));
   typename raw<std::remove_cvref_t<decltype(x[0])>, sizeof...(I)>::type shuffled;
   int lane = 0;
@@ -48,8 +48,9 @@ SCANREC_INLINE V zip_raw(V x, V y, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
   return shuffle_raw<(Upper * n / 2 + I / 2 + (I % 2) * n)...>(x, y);
 }
-// Lanes K, K + 3, ... of x, y and z one after the other; and lanes K n, K n + 1, ... of x[0], y[0],
-// z[0], x[1], ... Of two registers first, then of these and the third.
+// every_third_raw: lanes K, K + 3, ... of the concatenation of x, y and z.
+// zip_raw: part K (of three) of x[0], y[0], z[0], x[1], ...
+// Both shuffle two registers first, and then the result with the third.
 template <int K, class V, int... I>
 SCANREC_INLINE V every_third_raw(V x, V y, V z, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
@@ -87,8 +88,8 @@ SCANREC_INLINE pack<T, N> reverse(pack<T, N> x) {
     return {reverse(x.hi), reverse(x.lo)};
 }
 
-/// A register, reversed or not: a choice between vectors, which stay in registers, not between
-/// packs.
+/// A register, reversed or not. The code selects between vectors, which stay in registers, and not
+/// between packs.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
   auto v = x.v;
@@ -114,7 +115,7 @@ SCANREC_INLINE T last(pack<T, N> x) {
     return last(x.hi);
 }
 
-/// Lanes Odd, Odd + 2, ... of x followed by y.
+/// Lanes Odd, Odd + 2, ... of the concatenation of x and y.
 template <int Odd, class T, int N>
 SCANREC_INLINE pack<T, N> every_other(pack<T, N> x, pack<T, N> y) {
   if constexpr (is_leaf<T, N>)
@@ -123,7 +124,7 @@ SCANREC_INLINE pack<T, N> every_other(pack<T, N> x, pack<T, N> y) {
     return {every_other<Odd>(x.lo, x.hi), every_other<Odd>(y.lo, y.hi)};
 }
 
-/// x[0], y[0], x[1], y[1], ...: the lower (Upper = 0) or upper half of the interleaved lanes.
+/// The lower (Upper = 0) or upper half of x[0], y[0], x[1], y[1], ...
 template <int Upper, class T, int N>
 SCANREC_INLINE pack<T, N> zip(pack<T, N> x, pack<T, N> y) {
   if constexpr (is_leaf<T, N>)
@@ -139,7 +140,7 @@ template <int Odd, class T, int N>
 SCANREC_INLINE pack<T, N / 2> every_other(pack<T, N> x) {
   return every_other<Odd>(x.lo, x.hi);
 }
-/// x followed by y.
+/// The concatenation of x and y.
 template <class T, int N>
 SCANREC_INLINE pack<T, 2 * N> join(pack<T, N> x, pack<T, N> y) {
   return {x, y};
@@ -151,8 +152,8 @@ SCANREC_INLINE pack<T, 2 * N> interleave(pack<T, N> x, pack<T, N> y) {
 }
 
 namespace detail {
-// f(0), f(1), ... f(N - 1), the numbers known at compile time: what arrays of packs are indexed by,
-// so that they stay in registers.
+// Calls f(0), f(1), ... f(N - 1) with compile-time constants. Arrays of packs that are indexed by
+// these stay in registers.
 template <int N, class F>
 SCANREC_INLINE void unrolled(F f) {
   [&]<int... I>(std::integer_sequence<int, I...>) SCANREC_LAMBDA {
@@ -162,8 +163,8 @@ SCANREC_INLINE void unrolled(F f) {
 }
 }  // namespace detail
 
-/// Registers with elements of M numbers, one element after the other: register k becomes number k
-/// of every element. By factors 2 and 3 of M.
+/// Deinterleaves contiguous elements of M numbers: register k becomes number k of every element.
+/// Splits M into factors of 2 and 3.
 template <int M, class T>
 SCANREC_INLINE void deinterleave(pack<T, leaf_lanes<T>> (&x)[M]) {
   using P = pack<T, leaf_lanes<T>>;
@@ -188,7 +189,7 @@ SCANREC_INLINE void deinterleave(pack<T, leaf_lanes<T>> (&x)[M]) {
     detail::unrolled<M>([&](auto i) SCANREC_LAMBDA { x[i] = of_three[i % 3][i / 3]; });
   }
 }
-/// And back.
+/// The inverse of deinterleave.
 template <int M, class T>
 SCANREC_INLINE void interleave(pack<T, leaf_lanes<T>> (&x)[M]) {
   using P = pack<T, leaf_lanes<T>>;
@@ -213,8 +214,8 @@ SCANREC_INLINE void interleave(pack<T, leaf_lanes<T>> (&x)[M]) {
   }
 }
 
-/// Lane i of row k becomes lane k of row i. Unrolled by hand: GCC leaves loops, whose rows go
-/// through memory, where a transposition is a part of something larger.
+/// Lane i of row k becomes lane k of row i. Unrolled by hand, because GCC keeps the loops in larger
+/// functions, and the rows then go through memory.
 template <class T, int N>
 SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
   constexpr int rounds = std::countr_zero(static_cast<unsigned>(N));
@@ -228,13 +229,13 @@ SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
   });
 }
 
-/// x with its lanes moved K down, around the end.
+/// x with its lanes rotated down by K.
 template <int K, class T, int N>
 SCANREC_INLINE pack<T, N> rotate(pack<T, N> x) {
   return pack<T, N>(detail::slide_raw<N - K>(x.v, x.v, detail::leaf_indices<T>{}));
 }
 
-/// x with another last lane.
+/// x with its last lane replaced.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> with_last(pack<T, N> x, T last) {
   if constexpr (is_leaf<T, N>)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pack<T, N>: N lanes of a real type, the same N on every instruction set.
 //
-// A pack is a register or two halves that are packs, so one source serves SSE2 (four registers of
-// four floats), AVX2 (two of eight) and AVX-512 (one of sixteen), and the lanes that meet in a
-// shuffle or a sum are the same everywhere. xsimd knows the registers of the instruction set;
-// within one the compiler's own vector operators do the arithmetic, which compiles several times
-// faster than a call per operation.
+// A pack is a register, or two halves that are packs. So one source serves SSE2 (four registers of
+// four floats), AVX2 (two of eight) and AVX-512 (one of sixteen). A shuffle or a sum combines the
+// same lanes everywhere. xsimd provides the registers of the instruction set. The compiler's vector
+// operators do the arithmetic, which compiles several times faster than a call per operation.
 #pragma once
 
 #include <type_traits>
@@ -16,8 +15,8 @@
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
-/// Whether there are packs: a CUDA compiler refuses the compiler's vectors in device code, and
-/// knows scalars alone.
+/// Whether packs exist. CUDA compilers reject compiler vectors in device code, so they have scalars
+/// only.
 #if defined(__CUDACC__)
 inline constexpr bool has_packs = false;
 #else
@@ -69,16 +68,17 @@ inline constexpr bool is_leaf = N == leaf_lanes<T>;
 // ---- arithmetic -------------------------------------------------------------------------------
 
 namespace detail {
-// A product as it is rounded: no compiler makes it part of a multiply-add, whatever -ffp-contract
-// says. GCC contracts what meets in a block, across functions; Clang if it is told to.
+// Rounds a product: no compiler fuses it into a multiply-add, whatever -ffp-contract says. GCC
+// contracts all operations of a basic block, across inlined functions; Clang does so with a flag.
 //
-// For scalars. Vectors go without: an empty asm costs kernels up to a quarter in registers (and
-// __builtin_assoc_barrier takes GCC 12's vectors apart, element by element). So no kernel adds
-// anything to the product of two packs but by fma, and tests/golden sees to it.
+// It exists for scalars only. On vectors an empty asm costs kernels up to a quarter in registers,
+// and
+// __builtin_assoc_barrier makes GCC 12 split vectors into elements. Instead, no kernel adds
+// anything to the product of two packs except by fma. tests/golden checks this.
 template <class V>
 requires std::is_arithmetic_v<V> SCANREC_HD SCANREC_INLINE V uncontracted(V product) {
 #if defined(__CUDA_ARCH__)
-  return product;  // what a GPU computes with is multiplied by functions that round
+  return product;  // on GPUs, mul() already uses intrinsics that round
 #elif defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
   return __builtin_assoc_barrier(product);
 #elif defined(__x86_64__)
@@ -92,7 +92,7 @@ requires std::is_arithmetic_v<V> SCANREC_HD SCANREC_INLINE V uncontracted(V prod
 #endif
 }
 
-// Rounded once where the instruction set can, twice elsewhere.
+// Rounded once if the instruction set has fused multiply-adds, and twice elsewhere.
 template <class T, class V>
 SCANREC_INLINE V fma_raw(V a, V b, V c) {
   [[maybe_unused]] constexpr int bits = 8 * sizeof(V);
@@ -152,7 +152,8 @@ SCANREC_INLINE pack<T, N> negative(pack<T, N> x) {
     return {negative(x.lo), negative(x.hi)};
 }
 
-/// chosen ? yes : no, lane by lane; `chosen` holds 0 (no) or anything else, NaN too (yes).
+/// chosen ? yes : no, lane by lane. In `chosen`, 0 means no, and everything else, including NaN,
+/// means yes.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> select(pack<T, N> chosen, pack<T, N> yes, pack<T, N> no) {
   if constexpr (is_leaf<T, N>)
@@ -161,7 +162,7 @@ SCANREC_INLINE pack<T, N> select(pack<T, N> chosen, pack<T, N> yes, pack<T, N> n
     return {select(chosen.lo, yes.lo, no.lo), select(chosen.hi, yes.hi, no.hi)};
 }
 
-/// Whether every lane is exactly zero (a NaN is not).
+/// Whether every lane is exactly zero. A NaN is not.
 template <class T, int N>
 SCANREC_INLINE bool all_zero(pack<T, N> x) {
   if constexpr (is_leaf<T, N>)
@@ -170,8 +171,8 @@ SCANREC_INLINE bool all_zero(pack<T, N> x) {
     return all_zero(x.lo) && all_zero(x.hi);
 }
 
-/// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set. GCC 12
-/// sends the last two lanes of NEON through general registers if they are not asked for by name.
+/// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set. On NEON,
+/// GCC 12 moves the last two lanes through general registers unless an intrinsic adds them.
 template <class T, int N>
 SCANREC_INLINE T sum(pack<T, N> x) {
   if constexpr (!is_leaf<T, N>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The first elements of a register to and from memory: by a mask, or in pieces where the
-// instruction set has none for their size.
+// Loads and stores of the first elements of a register: by a mask, or in pieces if the instruction
+// set has no mask for elements of their size.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace scanrec::inline SCANREC_ABI::simd::detail {
 #define SCANREC_BYTE_MASKS 0
 #endif
 
-// Whether a mask selects the elements that are loaded: elements of `Size` bytes, in a register of
-// `Bytes`.
+// Whether a mask selects the elements that are loaded, for elements of `Size` bytes in a register
+// of `Bytes` bytes.
 template <std::size_t Size, std::size_t Bytes>
 inline constexpr bool loads_by_mask =
 #if SCANREC_BYTE_MASKS
@@ -58,8 +58,8 @@ SCANREC_INLINE V load_masked(const void* p, std::size_t bytes) {
 }
 #endif
 
-// The first `bytes` of a word, a multiple of Size, and zeros. Put together in a register: a load of
-// the word from a buffer would wait until the pieces have been written there.
+// The first `bytes` of a word, a multiple of Size, followed by zeros. Assembled in a register,
+// because a load of the word from a buffer would wait for the stores of its pieces.
 template <std::size_t Size>
 SCANREC_INLINE std::uint64_t load_word(const std::byte* p, std::size_t bytes) {
   if (bytes >= 8) return load_bytes<std::uint64_t>(p);
@@ -76,7 +76,7 @@ SCANREC_INLINE std::uint64_t load_word(const std::byte* p, std::size_t bytes) {
   return word;
 }
 
-// The first `count` of N elements, in pieces of N / 2, N / 4, ... of them.
+// Copies the first `count` of N elements, in pieces of N / 2, N / 4, ... elements.
 template <int N, class S>
 SCANREC_INLINE void copy_first(S* to, const S* from, int count) {
   if constexpr (N == 1) {
@@ -89,14 +89,15 @@ SCANREC_INLINE void copy_first(S* to, const S* from, int count) {
   }
 }
 
-// load_register of the first `count` elements and zeros; the others are not read.
+// Like load_register for the first `count` elements, with zeros after them. Other elements are not
+// read.
 template <class T, class S>
 SCANREC_INLINE typename raw<T>::type load_first(const S* p, std::int64_t count) {
   constexpr int n = leaf_lanes<T>;
   constexpr std::size_t all = n * sizeof(S), words = (all + 7) / 8;
   const std::size_t bytes =
       static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, n)) * sizeof(S);
-  alignas(64) S buffer[n];  // to convert from: no compiler leaves it in memory
+  alignas(64) S buffer[n];  // source of the conversion; compilers keep it in registers
   if constexpr (loads_by_mask<sizeof(S), all>) {
     const auto loaded = load_masked<typename raw<std::uint8_t, all>::type>(p, bytes);
     std::memcpy(static_cast<void*>(buffer), &loaded, all);

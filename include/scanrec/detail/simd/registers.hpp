@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One register to and from memory: non-temporal stores, and the conversions between a storage type
-// and the type that is computed in.
+// Loads and stores of one register: non-temporal stores, and conversions between storage type and
+// compute type.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ SCANREC_INLINE V load_bytes(const void* p) {
   return x;
 }
 
-// A non-temporal store of a register to an address that is a multiple of its size.
+// Stores a register non-temporally to an address that is a multiple of its size.
 template <class V>
 SCANREC_INLINE void stream_register(void* p, V x) {
 #if defined(__AVX512F__)
@@ -42,9 +42,10 @@ SCANREC_INLINE void stream_register(void* p, V x) {
   std::memcpy(p, &x, sizeof(V));
 }
 
-// Unsigned integers of 8 and 16 bits to 32 bits and back (where they fit), a register of N at a
-// time. GCC 12 spells __builtin_convertvector out lane by lane here, hence the intrinsics. The
-// masked forms: it also warns about the undefined operand inside the plain ones.
+// Conversions of unsigned integers of 8 and 16 bits to 32 bits and back (if they fit), for a
+// register of N. These use intrinsics, because GCC 12 expands __builtin_convertvector lane by lane
+// here. The intrinsics are masked, because GCC 12 warns about the undefined operand inside the
+// unmasked ones.
 template <int N>
 SCANREC_INLINE auto load_u8(const void* p) {
   using u32 = typename raw<std::uint32_t, N>::type;
@@ -158,7 +159,7 @@ SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
   } else if constexpr (std::is_same_v<S, float16>) {
 #if defined(__F16C__)
 #if defined(__AVX512F__)
-    // The masked forms: GCC 12 warns about the undefined operand inside the plain ones.
+    // Masked, because GCC 12 warns about the undefined operand inside the unmasked intrinsic.
     if constexpr (n == 16) return _mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p));
 #endif
     if constexpr (n == 8) return _mm256_cvtph_ps(load_bytes<__m128i>(p));
@@ -177,7 +178,7 @@ SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
   }
 }
 
-// The register as it is stored in S.
+// Converts a register to storage type S.
 template <class S, class T>
 SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   constexpr int n = leaf_lanes<T>;
@@ -185,7 +186,7 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
     return x;
   } else if constexpr (std::is_same_v<S, bfloat16>) {
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-    // The instruction takes subnormal numbers for zero; they are rare.
+    // The instruction treats subnormal numbers as zero. They are rare.
     constexpr int subnormal = 0x20;
     if constexpr (n == 16)
       if (_mm512_fpclass_ps_mask(x, subnormal) == 0) [[likely]]
@@ -213,7 +214,7 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   }
 }
 
-// Keeps GCC from loading a register once for every shuffle that it goes into.
+// Stops GCC from loading a register again for every shuffle that uses it.
 template <class V>
 SCANREC_INLINE void keep_loaded([[maybe_unused]] V& x) {
 #if defined(__x86_64__)

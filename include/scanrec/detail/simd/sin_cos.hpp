@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The point of the unit circle at an angle, and exp of complex numbers, over the lane type: a
-// scalar and every lane of a pack run the same operations.
+// cos and sin of an angle, and exp of complex numbers, over the lane type. A scalar and every lane
+// of a pack run the same operations.
 //
 //     k = round(2 x / pi),  r = x - k pi / 2,  w = r^2
 //     sin(r) = r + r w S(w),  cos(r) = 1 - w / 2 + w^2 C(w)
 //
-// where S and C are polynomials, and k says which of the two is which, and their signs.
+// S and C are polynomials. The lowest two bits of k decide whether sin(r) or cos(r) is the
+// sine, and the signs.
 #pragma once
 
 #include <scanrec/detail/simd/exp.hpp>
@@ -14,10 +15,10 @@ namespace scanrec::inline SCANREC_ABI::simd {
 
 namespace detail {
 
-// pi / 2 in three parts, the first two of 11 (float) or 33 (double) bits, so that their products
-// with k below 2^13 or 2^20 are exact. S and C by interpolation at Chebyshev nodes of w in
-// [0, (1.004 pi / 4)^2]: what they leave is below 1.3e-8 of sin(r) and 8e-10 (float), 1.4e-17 of
-// sin(r) and 6e-19 (double).
+// pi / 2 has three parts. The first two have 11 (float) or 33 (double) bits, so that their products
+// with k are exact for k below 2^13 or 2^20. S and C interpolate at Chebyshev nodes of w up
+// to (1.004 pi / 4)^2. The errors of sin(r) and cos(r) are below 1.3e-8 sin(r) and 8e-10 (float),
+// 1.4e-17 sin(r) and 6e-19 (double).
 template <class R>
 struct circle_numbers;
 template <>
@@ -51,9 +52,9 @@ SCANREC_HD SCANREC_INLINE L polynomial_of(L w, Terms terms) {
 
 }  // namespace detail
 
-/// (cos(x), sin(x)). Error of each: 2 u + 2 u |x|, with u the unit roundoff: that of an angle
-/// that is a rounded product. From 2^22 (float) and 2^51 (double) on, where that is everything, a
-/// point of the circle; a NaN where x is one.
+/// (cos(x), sin(x)). Error of each: 2 u + 2 u |x|, where u is the unit roundoff. The rounding of an
+/// angle that is a product causes an error of this size, too. From |x| = 2^22 (float) and 2^51
+/// (double) on, the result is some point of the unit circle. A NaN gives NaNs.
 template <class L>
 SCANREC_HD SCANREC_INLINE complex_lanes<L> cos_sin(L x) {
   using R = scalar_of<L>;
@@ -70,7 +71,7 @@ SCANREC_HD SCANREC_INLINE complex_lanes<L> cos_sin(L x) {
   const L sine = fma(mul(r, w), detail::polynomial_of(w, numbers::s), r);
   const L cosine = fma(mul(w, w), detail::polynomial_of(w, numbers::c),
                        fma(w, splat<L>(R(-0.5)), constant<L>(1)));
-  // Not 0 where k is odd; the signs of the two from bit 1 of k and of k + 1.
+  // `odd` is nonzero where k is odd. The signs are bit 1 of k + 1 (cosine) and of k (sine).
   constexpr int top = 8 * sizeof(R) - 1;
   const L odd = detail::on_bits(
       rounded, rounded, [](auto bits, auto) SCANREC_LAMBDA { return (bits & 1) << (top - 2); });
@@ -84,7 +85,8 @@ SCANREC_HD SCANREC_INLINE complex_lanes<L> cos_sin(L x) {
           signed_by(select(odd, cosine, sine), rounded, 0)};
 }
 
-/// exp(y) of a complex y; its size as exp_of_negative with `Decays`, else as exp_of_any.
+/// exp(y) of a complex y. The modulus is exp_of_negative(y.re) with `Decays`, else
+/// exp_of_any(y.re).
 template <bool Decays, class L>
 SCANREC_HD SCANREC_INLINE complex_lanes<L> exp_of(complex_lanes<L> y) {
   L size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// softplus over the lane type: a scalar and every lane of a pack run the same operations.
+// softplus over the lane type. A scalar and every lane of a pack run the same operations.
 #pragma once
 
 #include <scanrec/detail/simd/math.hpp>
@@ -8,8 +8,8 @@ namespace scanrec::inline SCANREC_ABI::simd {
 
 namespace detail {
 
-// q with log1p(e) = 2 s (1 + w q(w)), s = e / (2 + e), w = s^2, from Chebyshev nodes of w in
-// [0, 1/9]: what it leaves of q is below 4e-9 (float) and 2e-18 (double).
+// log1p(e) = 2 s (1 + w q(w)) with s = e / (2 + e) and w = s^2. q interpolates at Chebyshev nodes
+// of w in [0, 1/9], with an error below 4e-9 (float) and 2e-18 (double).
 template <class R>
 struct log1p_polynomial;
 template <>
@@ -41,8 +41,8 @@ SCANREC_HD SCANREC_INLINE L log1p_of_fraction(L e) {
 
 }  // namespace detail
 
-/// log(1 + exp(x)), and its slope, the sigmoid; above 20 they are x and 1, as frameworks have it.
-/// Error: 6 ULP. Where the result is below the smallest normal number it may be 0.
+/// log(1 + exp(x)) and its slope, the sigmoid. Above 20 they are x and 1, as in the frameworks.
+/// Error: 6 ULP. A result below the smallest normal number may be 0.
 template <class L>
 struct value_and_slope {
   L value, slope;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tanh and the logistic sigmoid of a GPU's special-function unit, which has 2^x and 1 / x in one
-// instruction each: for what is stored in 16 bits, whose rounding is 32 times their error at least.
-// Everybody else has those of math.hpp.
+// tanh and the logistic sigmoid on the special-function unit of a GPU, which computes 2^x and 1 / x
+// in one instruction each. They serve values stored in 16 bits, whose rounding error is at least 32
+// times larger. All other code uses the functions of math.hpp.
 #pragma once
 
 #include <scanrec/detail/simd/math.hpp>
@@ -9,7 +9,7 @@
 namespace scanrec::inline SCANREC_ABI::simd {
 
 #if defined(__CUDA_ARCH__)
-/// The instructions: to 2 ULP; subnormal numbers are 0.
+/// The instructions, with errors up to 2 ULP. Subnormal numbers are 0.
 struct special_functions {
   SCANREC_HD static SCANREC_INLINE float power_of_two(float x) {
     float y;
@@ -28,8 +28,9 @@ namespace detail {
 inline constexpr float log2e = 1.44269504f;
 }  // namespace detail
 
-/// 1 / (1 + exp(-x)). Error: 2^-17 of the value and of its complement, which does not cancel; 2^-16
-/// of the slope. Below exp(-87) anything from there to 0; 0 at an infinity.
+/// 1 / (1 + exp(-x)). Error: 2^-17 of the value and of its complement, which does not cancel, and
+/// 2^-16 of the slope. A result below exp(-87) may be anything from there to 0. It is 0 at an
+/// infinity.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
   const float e = Unit::power_of_two(x * -detail::log2e), value = Unit::reciprocal(1 + e);
@@ -37,8 +38,8 @@ SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
   return {value, complement, value * complement};
 }
 
-/// tanh(x), and as its slope 1 - tanh(x)^2, which does not cancel. Error: 2^-16 of both; of the
-/// slope below exp(-85) anything from there to 0; 0 at an infinity.
+/// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Error: 2^-16 of both. A slope below
+/// exp(-85) may be anything from there to 0. It is 0 at an infinity.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_tanh(float x) {
   const float size = __builtin_fabsf(x);
