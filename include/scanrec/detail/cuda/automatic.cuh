@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The default on GPUs: chooses between lanes and look_back, by the problem alone.
+// The default backend on GPUs: chooses between `lanes` and `look_back`.
 #pragma once
 
 #include <algorithm>
@@ -16,33 +16,36 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// `lanes` where there are sequences enough to fill a GPU, side by side in memory, where there are
-/// too few steps to split, and where maps are too large for shared memory (more than about 180
-/// bytes); `look_back` elsewhere. What it chooses depends on shape, layout and types, not on the
-/// GPU, so bits do not either.
+/// Chooses between `lanes` and `look_back` by shape, layout and types, not by the GPU. So bits do
+/// not depend on the GPU.
 ///
-/// Memory, stream, bits  those of the backend that it chooses.
+/// Uses `lanes` in three cases: there are at most 64 steps; maps are too large for shared memory
+/// (more than about 180 bytes); or there are enough sequences to fill a GPU. The third case
+/// excludes sequences that are contiguous along time, unless their elements have more than 16
+/// bytes. Uses `look_back` otherwise.
+///
+/// Memory, stream and bits are those of the chosen backend.
 struct automatic {
-  static constexpr bool recomputes_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
 };
 
 namespace detail {
 
-/// Whether `automatic` gives a problem to `lanes`.
+/// Whether `automatic` uses `lanes` for a problem.
 inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
-  // On an H200, look_back was the faster of the two for 8192 sequences of floats, before it took
-  // tiles in turn, and the slower one for 16,384. The numbers for other elements are assumed. A
-  // thread may take several sequences, one after the other.
+  // On an H200, look_back was faster for 8192 sequences of floats, and slower for 16,384. This was
+  // measured before it processed tiles in turn. The limits of other types are assumed. A thread may
+  // process several sequences.
   constexpr std::int64_t enough_bytes = 48 * 1024, few_steps = 64;
   const std::int64_t element = std::clamp<std::int64_t>(largest_element(p), 4, 8);
   if (p.shape.time <= few_steps ||
       bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > most_shared_bytes)
     return true;
-  // Threads that pass along memory, each in lines of its own, keep the caches busy with parts of
-  // lines; look_back stages whole ones, of elements up to this size.
+  // Threads that run along contiguous time use cache lines of their own in small parts, which fills
+  // the caches. look_back stages whole lines, for elements up to this size.
   constexpr std::int64_t staged_element = 16;
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;

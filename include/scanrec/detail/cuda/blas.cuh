@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products of matrices, by cuBLAS: what layers around scans need. Whoever includes this links
-// cuBLAS (CUDA::cublas); tests/cuda_on_host has its baseline.
+// Matrix products by cuBLAS, for layers around scans. Programs that include this file link cuBLAS
+// (CUDA::cublas). tests/cuda_on_host replaces cuBLAS by a version for CPUs.
 #pragma once
 
 #include <cublas_v2.h>
@@ -17,9 +17,9 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A handle of cuBLAS, which belongs to the caller: it serves one call at a time, in the math mode
-/// that it has. One that stands on another stream than the call is moved there, and loses the
-/// workspace that was set for it: set its stream first.
+/// A cuBLAS handle, owned by the caller. It serves one call at a time, in its own math mode. If its
+/// stream differs from that of the call, the call sets it. cuBLAS then drops a workspace that was
+/// set for the handle, so set the stream first.
 using blas_handle = cublasHandle_t;
 
 namespace detail {
@@ -31,7 +31,7 @@ inline void check_blas(cublasStatus_t status, const char* call,
               where.line());
 }
 
-/// Products of one call.
+/// The matrix products of one call.
 class products {
  public:
   products(blas_handle handle, stream_t stream) : handle_(handle) {
@@ -45,14 +45,15 @@ class products {
   products& operator=(const products&) = delete;
   ~products() { (void)cublasSetPointerMode(handle_, mode_); }
 
-  /// Queues into = left * right, or adds that: (rows x inner) times (inner x columns).
+  /// Queues into = left * right, or into += left * right if `adds`. Shapes are (rows, inner) and
+  /// (inner, columns).
   template <class R>
   void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner,
                 const matrix_ref<const std::type_identity_t<R>>& left,
                 const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
                 const matrix_ref<R>& into) const {
     if (rows == 0 || columns == 0) return;
-    // To cuBLAS, whose columns are contiguous, every matrix is the transpose of ours.
+    // Columns are contiguous in cuBLAS, so to cuBLAS every matrix is the transpose of ours.
     const auto turned = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const auto stride = [](const auto& m, std::int64_t of_rows, std::int64_t of_columns) {
       return std::max<std::int64_t>({m.stride, m.transposed ? of_rows : of_columns, 1});

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Blelloch: a tree of maps is combined from the leaves up, and states are handed from the root
-// down.
+// The scan of Blelloch: maps are composed up a tree, and states are passed down from its root.
 #pragma once
 
 #include <algorithm>
@@ -14,28 +13,28 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scan over a balanced tree, up-sweep and down-sweep: 2n work, but the tree is written down and
-/// read again. For comparison and teaching.
+/// Scans over a balanced tree by an up-sweep and a down-sweep, with 2n work. The tree is written to
+/// memory and read again. For comparison and teaching.
 ///
 /// Bits     the same in every run and on any GPU.
-/// Memory   the tree: two maps, of a factor and an offset, per step; for gradients that are sums
-///          over time a number in the wide type per sequence and 64 steps, or per step if another
+/// Memory   the tree: two maps (a factor and an offset each) per step. For gradients that are sums
+///          over time, a number in the wide type per sequence and 64 steps, or per step if another
 ///          gradient is a sum that keeps its time axis.
-/// Range    within the error bound as long as no product of gates over- or underflows; what is not
-///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Range    within the error bound as long as no product of gates over- or underflows. Values that
+///          are not finite never move backwards in time, to another channel or past a reset.
 /// Stream   queues 2 log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
-///          states; waits for nothing.
+///          states. Never waits.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(blelloch, problem) of device memory
 };
 
 namespace detail {
 
-/// The levels of a tree over the steps, as tree_scan in detail/cpu/blelloch.hpp has them.
+/// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp.
 struct tree_levels {
   struct level {
     std::int64_t begin = 0, nodes = 0;  // in slots
@@ -56,7 +55,7 @@ struct tree_levels {
   }
 };
 
-/// The maps of a level made of those of the level below it, a thread per node.
+/// Composes the maps of a level from those of the level below, one thread per node.
 template <class Map, class Algebra>
 struct combine_siblings {
   static constexpr int threads = 256;
@@ -76,8 +75,8 @@ struct combine_siblings {
   }
 };
 
-/// The states before the nodes of a level made of those before the nodes above, a thread per node
-/// above.
+/// Computes the states before the nodes of a level from those of the level above, one thread per
+/// node above.
 template <class Map, class Algebra>
 struct hand_down {
   static constexpr int threads = 256;
@@ -96,7 +95,7 @@ struct hand_down {
     Map* const left = maps + grid.index(lane, children.begin + 2 * k);
     const bool has_right = 2 * k + 1 < children.nodes;
     if (k == 0 && !starts) {
-      // Nothing precedes the first node, and its map is what precedes the second.
+      // No state precedes the first node, so its map alone gives the state before the second.
       if (has_right) left[grid.stride()] = left[0];
       return;
     }
@@ -117,7 +116,7 @@ void run_planned(const blelloch& on, const detail::slot_plan& plan, const R& r, 
   const detail::map_memory maps = plan.maps(on.workspace.data);
   const detail::tree_levels tree(p.shape.time);
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
-  // Position k + 1 of the frame is step k, a leaf.
+  // Leaf k is the map of step k, hence a shift of -1.
   call.load(maps, -1, tree.top().begin);
   call.with_maps([&]<class Map>() {
     Map* const data = reinterpret_cast<Map*>(maps.data);

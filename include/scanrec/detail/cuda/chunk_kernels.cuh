@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two kernels of triangular_matmul, a panel to a block: one makes the maps of chunks, the other
-// takes their steps once the states between chunks are known.
+// The two kernels of triangular_matmul. One computes the maps of chunks, the other computes their
+// steps once the states between chunks are known. A block processes one panel at a time.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Makes the maps of chunks.
+/// Computes the maps of chunks.
 template <class R>
 struct reduce_chunks : panel_steps<R> {
   using base = panel_steps<R>;
@@ -75,7 +75,7 @@ struct reduce_chunks : panel_steps<R> {
   SCANREC_DEVICE void reduce_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const device::shared_array<carry> sums(partials);
-    // What a reset has cut off is not even multiplied by zero.
+    // Inputs before the last reset are skipped, not multiplied by zero: they may not be finite.
     const int from = matrix::start_of(chunk_steps - 1);
     carry sum = simd::constant<carry>(0);
     for (int k = 0; k < chunk_block; ++k) {
@@ -94,7 +94,7 @@ struct reduce_chunks : panel_steps<R> {
   }
 };
 
-/// Takes the steps of chunks, from the states between them.
+/// Computes the steps of chunks from the states between them.
 template <class R, class Precision>
 struct apply_chunks : panel_steps<R> {
   using base = panel_steps<R>;
@@ -110,7 +110,7 @@ struct apply_chunks : panel_steps<R> {
   using running_sums = typename R::template sums<scalar>;
 
   R recurrence;
-  bool sums_over_time = false;  // or over states: places per lane and tile
+  bool sums_over_time = false;  // or over states: accumulators per lane and tile
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
@@ -147,7 +147,7 @@ struct apply_chunks : panel_steps<R> {
       f(own);
     }
   }
-  // The states in front of the columns.
+  // Loads the state before each column.
   SCANREC_DEVICE void carry_in(const R& row, const panel_position& at) const {
     if (base::own_block() == 0 && partition.there(at, 0, base::own_column())) {
       const std::int64_t c = partition.channel_at(at, base::own_column());
@@ -167,7 +167,7 @@ struct apply_chunks : panel_steps<R> {
     return device::shared_array<carry>(incoming).load(column);
   }
 
-  // States are products of a triangle.
+  // Computes states by a product with the triangle.
   SCANREC_DEVICE void multiply_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const int column = base::own_column();
@@ -183,7 +183,7 @@ struct apply_chunks : panel_steps<R> {
     bool nonfinite = false;
     if (matrix::template apply<Precision>(nonfinite)) run_nonfinite(here, at, nonfinite);
   }
-  // States from the maps of blocks of steps, which are composed from left to right.
+  // Computes states from the maps of blocks of steps, applied from left to right.
   SCANREC_DEVICE void run_columns(const R& here, const panel_position& at) const {
     const block_map own = base::compose_block(here, at);
     base::store_block(own);
@@ -212,7 +212,8 @@ struct apply_chunks : panel_steps<R> {
   SCANREC_DEVICE static scalar step_from(const R& here, const position& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
-  // Columns in which something is not finite, step after step by the first of their threads.
+  // Computes columns with values that are not finite step by step, in the first thread of the
+  // column.
   SCANREC_DEVICE void run_nonfinite(const R& here, const panel_position& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
@@ -229,7 +230,7 @@ struct apply_chunks : panel_steps<R> {
     }
   }
 
-  // Takes every step from the state before it.
+  // Computes the outputs of every step from the state before it.
   SCANREC_DEVICE void finish(const R& row, const R& here, const panel_position& at) const {
     const int thread = device::thread_index();
     if (partition.in_time()) {
@@ -239,7 +240,7 @@ struct apply_chunks : panel_steps<R> {
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
       here.flush(tile, running);
     } else if (partition.sums_by_step) {
-      // A thread has a step of its own.
+      // Each thread has one step.
       for (int column = 0; column < columns && thread < chunk_steps; ++column)
         take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
     } else if (partition.steps_side_by_side && !sums_over_time) {
@@ -250,13 +251,14 @@ struct apply_chunks : panel_steps<R> {
                   base::own_block(), chunk_blocks);
     }
     if (partition.steps > 0) return;
-    // Of no steps the states at the end are those at the beginning.
+    // Without steps, the final states are the initial ones.
     device::synchronise_block();
     const std::int64_t c = partition.channel_at(at, base::own_column());
     if (base::own_block() == 0 && c < partition.lanes.all.channel)
       here.end(position{0, c}, row.template begin<scalar>(position{0, c}));
   }
-  // Steps `first`, `first + apart`, ... of a column, whose sums go to a tile of the column's.
+  // Computes steps `first`, `first + apart`, ... of a column, whose sums go to accumulator
+  // `tile_number` of the column.
   SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_position& at, int column,
                                   std::int64_t tile_number, int first, int apart) const {
     const std::int64_t c = partition.channel_at(at, column);

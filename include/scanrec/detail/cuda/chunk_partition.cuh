@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How triangular_matmul cuts a problem into panels, as data: chunks of 128 steps, and beside each
-// other the columns that one triangle serves.
+// The partition of a problem into panels for triangular_matmul. A panel has 128 steps, and the
+// columns to which one triangular matrix applies.
 #pragma once
 
 #include <algorithm>
@@ -15,32 +15,32 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 inline constexpr int chunk_steps = 128;  // rows of a panel
-inline constexpr int chunk_block = 16;   // steps that are solved by substitution
+inline constexpr int chunk_block = 16;   // steps of a tile that is solved by substitution
 inline constexpr int chunk_blocks = chunk_steps / chunk_block;
 
-/// Columns of a panel whose numbers take so many bytes.
+/// Columns of a panel, for numbers of `bytes` bytes.
 constexpr int panel_columns(std::int64_t bytes) { return bytes > 8 ? 16 : 32; }
 
-/// How the factors of maps are shared.
+/// How factors are shared between columns.
 enum class shared_factor {
-  nowhere,         // a column is a channel, with factors of its own
+  nowhere,         // a column is a channel with its own factors
   along_channels,  // columns are channels
   in_time,         // columns are chunks of one lane
 };
 
-/// Where a panel stands.
+/// The position of a panel.
 struct panel_position {
-  std::int64_t g = 0, b = 0, c = 0;  // the lane, or the first of the channels
-  std::int64_t chunk = 0;            // the chunk, or the first
+  std::int64_t g = 0, b = 0, c = 0;  // the lane; c: its channel, or the first channel
+  std::int64_t chunk = 0;            // the chunk, or the first chunk
 };
 
 struct chunk_partition {
-  lane_dealing lanes;  // to blocks: panels side by side, or stacks of panels that are summed over
+  lane_dealing lanes;  // lanes of each block: one panel, or a stack of panels that share sums
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
-  bool steps_side_by_side = false;  // in memory
-  bool sums_by_step = false;        // of gradients over lanes
+  bool steps_side_by_side = false;  // whether time is contiguous
+  bool sums_by_step = false;        // whether gradients that keep time are summed over lanes
 
   chunk_partition() = default;
   explicit chunk_partition(const problem& p, const lane_plan& sums)
@@ -57,7 +57,7 @@ struct chunk_partition {
   }
 
   SCANREC_HD bool in_time() const { return sharing == shared_factor::in_time; }
-  /// Panels of the same lanes, one after the other in time.
+  /// The number of panels of the same lanes, along time.
   SCANREC_HD std::int64_t panels() const {
     return in_time() ? (chunks + columns - 1) / columns : chunks;
   }
@@ -76,10 +76,10 @@ struct chunk_partition {
     own.end.channel = end < lanes.all.channel ? end : lanes.all.channel;
     return own;
   }
-  /// Channels from one panel of a stack to the next.
+  /// The distance in channels between the panels of a stack.
   SCANREC_HD std::int64_t channel_step() const { return in_time() ? 1 : columns; }
 
-  // A site of a panel: its step and channel, and whether there are such.
+  // Step and channel of an element of a panel, and whether they exist.
   SCANREC_HD std::int64_t time_at(const panel_position& at, int row, int column) const {
     return (at.chunk + (in_time() ? column : 0)) * chunk_steps + row;
   }
@@ -89,7 +89,7 @@ struct chunk_partition {
   SCANREC_HD bool there(const panel_position& at, int row, int column) const {
     return time_at(at, row, column) < steps && channel_at(at, column) < lanes.all.channel;
   }
-  /// Steps of a panel, from its first on.
+  /// The first step of a panel, and the step after its last.
   SCANREC_HD std::int64_t first_step(const panel_position& at) const {
     return at.chunk * chunk_steps;
   }

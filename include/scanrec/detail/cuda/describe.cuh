@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a call on a GPU will do, without doing it.
+// A description of a call on a GPU, made without running the call.
 #pragma once
 
 #include <algorithm>
@@ -17,25 +17,25 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// What the backends for GPUs will do with a problem; describe() returns it.
+/// The launch of a call on a GPU, as describe() returns it.
 struct launch_plan {
   enum class path { lanes, look_back };
   path chosen = path::lanes;
-  extents shape{0, 0, 0, 0};    ///< with outer axes joined to channels where they continue them
-  std::int64_t blocks = 0;      ///< of the kernel that scans
-  int threads = 0;              ///< of a block
-  std::int64_t tiles = 1;       ///< of a sequence, along time
-  std::int64_t tile_steps = 0;  ///< steps of a tile
-  int tile_channels = 1;        ///< channels of a tile; of `lanes`, of a thread: 1 or 2
-  int steps_ahead = 0;          ///< of `lanes`, through shared memory; 0: to registers only
-  int kernels = 1;              ///< queued by a call: one for each gradient that is a sum
-                                ///< over time, channels or states, besides the scan
+  extents shape{0, 0, 0, 0};         ///< with outer axes merged into channels where possible
+  std::int64_t blocks = 0;           ///< of the scan kernel
+  int threads = 0;                   ///< of a block
+  std::int64_t tiles = 1;            ///< of a sequence, along time
+  std::int64_t tile_steps = 0;       ///< steps of a tile
+  int tile_channels = 1;             ///< channels of a tile; for `lanes` of a thread: 1 or 2
+  int steps_ahead = 0;               ///< loaded to shared memory by `lanes`; 0: registers only
+  int kernels = 1;                   ///< the scan, and one for each gradient that is a sum
+                                     ///< over time, channels or states
   std::int64_t workspace_bytes = 0;  ///< of device memory
 };
 
 namespace detail {
 
-/// Of a plan of sums: kernels that add them up.
+/// The number of kernels that add up sums.
 inline int sum_kernels(const lane_plan& sums) {
   return static_cast<int>(
       std::count_if(sums.outputs.begin(), sums.outputs.end(),
@@ -72,7 +72,7 @@ inline launch_plan launch_of(const automatic_plan& plan, const extents& shape) {
 
 }  // namespace detail
 
-/// What a call on `lanes`, `look_back` or `automatic` will do.
+/// The launch of a call on `lanes`, `look_back` or `automatic`.
 template <plans_calls Backend>
 launch_plan describe(const Backend& on, const problem& p) {
   return detail::launch_of(plan_for(on, p), p.shape);

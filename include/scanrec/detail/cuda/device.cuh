@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device functions that kernels use, and their launch. Everything specific to a GPU is in this
-// file; tests/cuda_on_host has a file of the same name, with which kernels run on a CPU.
+// The device functions of kernels, and the launch of kernels. Everything specific to a GPU is in
+// this file. tests/cuda_on_host has a file of the same name that runs kernels on a CPU.
 //
 // A kernel is a trivially copyable struct whose call operator every thread runs:
 //
 //     struct body {
 //       static constexpr int threads = 128;         // of a block
 //       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
-//       static constexpr bool synchronises = false; // whether threads call functions marked (*)
+//       static constexpr bool synchronises = false; // whether threads call (*) functions
 //       SCANREC_DEVICE void operator()() const;
 //     };
 #pragma once
@@ -29,7 +29,7 @@
 #if !defined(__CUDACC__)
 #error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
 #endif
-// Accesses of 16 bytes that are promised to be one: PTX has them since 8.3.
+// PTX guarantees single accesses of 16 bytes since version 8.3.
 #if defined(__NVCC__) && \
     (__CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 3))
 #error "scanrec needs nvcc 12.3 or newer"
@@ -79,7 +79,7 @@ namespace detail {
 inline void check(cudaError_t status, const char* call,
                   std::source_location where = std::source_location::current()) {
   if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // or it would be the next launch's, too
+  static_cast<void>(cudaGetLastError());  // otherwise the next launch would report it too
   throw error(call, static_cast<int>(status), cudaGetErrorString(status), where.file_name(),
               where.line());
 }
@@ -90,11 +90,11 @@ __global__ void __launch_bounds__(Body::threads, Body::blocks_together)
   body();
 }
 
-/// Bytes of shared memory that a block has on every GPU since 2020; on some it may have more.
+/// Bytes of shared memory that a block can have on every GPU since 2020. Some GPUs allow more.
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
-/// Allows a kernel so many bytes of shared memory on the current device. Never lowers the limit:
-/// another thread may have raised it, and not have launched the kernel yet.
+/// Raises the shared memory limit of a kernel on the current device to `bytes`. Never lowers it:
+/// another thread may have raised it and not have launched the kernel yet.
 inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
   static std::mutex one_at_a_time;
   const std::scoped_lock lock(one_at_a_time);
@@ -107,7 +107,7 @@ inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-/// Bytes of shared memory that the blocks of a multiprocessor have together, on the current device.
+/// Bytes of shared memory per multiprocessor of the current device.
 inline std::int64_t shared_bytes_of_multiprocessor() {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -116,14 +116,14 @@ inline std::int64_t shared_bytes_of_multiprocessor() {
   return bytes;
 }
 
-/// Throws where a kernel would have more blocks than it may.
+/// Throws if a launch would exceed the maximum number of blocks.
 inline void check_blocks(std::int64_t blocks) {
   if (blocks > std::numeric_limits<std::int32_t>::max())
     throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
                 std::to_string(blocks) + " blocks", __FILE__, __LINE__);
 }
 
-/// Throws where a block would need more shared memory than the current device has.
+/// Throws if a block would need more shared memory than the current device has.
 inline void check_shared_bytes(std::int64_t bytes) {
   if (bytes <= most_shared_bytes) return;
   int device = 0, most = 0;
@@ -137,15 +137,16 @@ inline void check_shared_bytes(std::int64_t bytes) {
                 __FILE__, __LINE__);
 }
 
-/// Queues a kernel. Nothing is done if there are no blocks.
+/// Queues a kernel. Does nothing if there are no blocks.
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
   static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
   if (blocks == 0) return;
   check_blocks(blocks);
   constexpr std::int64_t always_there = 48 * 1024;
-  // Since CUDA 12.8 every unit has its own copy of a kernel, while the linker merges this function.
-  // Its address is taken once, so the memory is allowed to the very kernel that is launched.
+  // Since CUDA 12.8 every translation unit has its own copy of a kernel, while the linker merges
+  // this function. The address is taken once, so the limit is raised for the kernel that is
+  // launched.
   const void* const kernel = reinterpret_cast<const void*>(&run<Body>);
   if (shared_bytes > always_there) allow_shared_bytes(kernel, shared_bytes);
   cudaLaunchConfig_t config{};
@@ -157,7 +158,7 @@ void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t
   check(cudaLaunchKernelExC(&config, kernel, arguments), "kernel launch");
 }
 
-/// Queues the clearing of memory.
+/// Queues a memset to zero.
 inline void clear(void* data, std::int64_t bytes, stream_t stream) {
   if (bytes > 0)
     check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
@@ -172,8 +173,8 @@ inline constexpr int warp_size = 32;
 SCANREC_DEVICE SCANREC_INLINE int thread_index() { return static_cast<int>(threadIdx.x); }
 SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 
-/// Hides the origin of an address or a number from the compiler, which then computes all values
-/// that depend on it again instead of keeping them.
+/// Hides the origin of an address or a number from the compiler. The compiler then recomputes
+/// dependent values instead of keeping them in registers.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
   static_assert(sizeof(T) == 8 || sizeof(T) == 4, "scanrec: addresses and numbers");
@@ -183,29 +184,30 @@ SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
     asm volatile("" : "+r"(x));
 }
 
-/// Promises that an address is in global memory, so that accesses are compiled for global memory.
+/// Tells the compiler that an address is in global memory, so that it compiles global accesses.
 SCANREC_DEVICE SCANREC_INLINE void assume_global(const void* p) { __builtin_assume(__isGlobal(p)); }
 
-/// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the
-/// smallest normal number is 0.
+/// 2^x by the special-function unit. The error is at most 2 ULP, and 2^0 is exact. Results below
+/// the smallest normal number are 0.
 SCANREC_DEVICE SCANREC_INLINE float exp2_nearby(float x) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
-/// 1 / x by the same unit, off by 1 ULP at most where it is a normal number.
+/// 1 / x by the same unit. The error is at most 1 ULP if the result is a normal number.
 SCANREC_DEVICE SCANREC_INLINE float reciprocal_nearby(float x) {
   asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
 
-/// (*) Waits for all threads of the block; orders their memory.
+/// (*) Barrier of the block; orders its memory accesses.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
-/// (*) The same; whether any thread of the block says so.
+/// (*) Barrier of the block; returns whether `mine` is true in any thread.
 SCANREC_DEVICE SCANREC_INLINE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
-/// (*) The same for the warp.
+/// (*) Barrier of the warp; orders its memory accesses.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
 
-/// (*) The value of another thread of the warp, all of which ask at once. Orders no memory.
+/// (*) Returns `mine` of another thread of the warp. All threads of the warp call it together.
+/// Orders no memory accesses.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
@@ -217,7 +219,7 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   return mine;
 }
 
-/// (*) That of the thread whose number differs in one bit.
+/// (*) Returns `mine` of the thread whose number differs in one bit.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
@@ -230,23 +232,24 @@ SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   return mine;
 }
 
-/// (*) Which threads of the warp say so, all of which ask at once: a bit each. Orders no memory.
+/// (*) Returns `mine` of all threads of the warp, one bit each. All of them call it together.
+/// Orders no memory accesses.
 SCANREC_DEVICE SCANREC_INLINE std::uint32_t ballot(bool mine) {
   return __ballot_sync(0xffffffffu, mine);
 }
-/// The lowest bit that is set, of which there must be one.
+/// The index of the lowest set bit; `bits` must not be 0.
 SCANREC_DEVICE SCANREC_INLINE int first_bit(std::uint32_t bits) {
   return __ffs(static_cast<int>(bits)) - 1;
 }
 
 // ---- between blocks ---------------------------------------------------------------------------
 
-/// Sixteen bytes that other blocks see whole: a value, and a tag by which they know that it is
-/// there.
+/// Sixteen bytes that other blocks always see whole: a value, and a tag that shows that it has
+/// arrived.
 struct alignas(16) word {
   std::uint64_t value, tag;
 };
-/// (*) Stores a word for other blocks to see, some time later and in no particular order.
+/// (*) Stores a word. Other blocks see it some time later; stores arrive in no particular order.
 SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
   asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.gpu.global.b128 [%0], w; }"
                :
@@ -262,19 +265,19 @@ SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
                : "memory");
   return w;
 }
-/// (*) What was there before `more` was added; at once for all blocks.
+/// (*) Adds `more` atomically for all blocks. Returns the previous value.
 SCANREC_DEVICE SCANREC_INLINE std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more) {
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   return atomicAdd(reinterpret_cast<unsigned long long*>(p), more);
 }
 /// (*) Orders earlier reads and writes of the thread before later ones, for all blocks.
 SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
-/// (*) Lets others go first, in a loop that waits for another block.
+/// (*) Sleeps briefly in a loop that waits for another block.
 SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
 
 // ---- within a block ---------------------------------------------------------------------------
 
-/// (*) Elements in the shared memory of the block, from a byte on that is a multiple of 16.
+/// (*) Elements in the shared memory of the block, from `first_byte` on, a multiple of 16.
 template <class T>
 class shared_array {
  public:
@@ -285,18 +288,18 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
-  /// The address of an element, from which on the thread reads, or writes, `count` of them before
-  /// the next barrier.
+  /// The address of element i. Until the next barrier the thread reads, or writes, `count` elements
+  /// from there on.
   SCANREC_DEVICE SCANREC_INLINE T* address(int i, int /*count*/, bool /*writes*/) const {
     return generic(data_ + i);
   }
-  /// The address of element i, from which on the thread reads every `apart`-th, rows [first, last),
-  /// before the next barrier.
+  /// The address of element i. Until the next barrier the thread reads rows [first, last) of its
+  /// column: every `apart`-th element.
   SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
     return generic(data_ + i);
   }
-  /// The same to be written, and read again by the thread.
+  /// The same for a column that the thread writes, and may read again.
   SCANREC_DEVICE SCANREC_INLINE T* column_address_to_write(int i, int /*first*/, int /*last*/,
                                                            int /*apart*/) const {
     return generic(data_ + i);
@@ -311,12 +314,12 @@ class shared_array {
   T* data_;
 };
 
-/// Whether elements are copied asynchronously, in pieces of their alignment.
+/// Whether elements can be copied asynchronously, in pieces of their alignment.
 template <class T>
 inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
 
 /// (*) Starts to copy an element to shared memory. The thread may read it after waiting for its
-/// copies, other threads after a barrier that follows. Until then the source must not change.
+/// copies, other threads after a later barrier. Until then the source must not change.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
   static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
@@ -341,20 +344,20 @@ SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, 
   to.store(i, *from);
 #endif
 }
-/// (*) What the thread has begun to copy since the last call, if anything, is a group.
+/// (*) Closes a group: the copies that the thread has started since the last call, possibly none.
 SCANREC_DEVICE SCANREC_INLINE void close_group_of_copies() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" : : : "memory");
 #endif
 }
-/// (*) Waits for the thread's copies, but for those of the last so many groups.
+/// (*) Waits for all copies of the thread except those of the last `Groups` groups.
 template <int Groups>
 SCANREC_DEVICE SCANREC_INLINE void wait_for_copies_but() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
 #endif
 }
-/// (*) Waits for all copies of the thread, in groups or not.
+/// (*) Waits for all copies of the thread, in closed groups or not.
 SCANREC_DEVICE SCANREC_INLINE void wait_for_copies() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" : : : "memory");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hillis-Steele: log2(T) passes over all maps, each of which combines every map with the one
-// 1, 2, 4, ... steps earlier.
+// The scan of Hillis and Steele: log2(T) passes over all maps. Each pass composes every map with
+// the one 1, 2, 4, ... steps earlier.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scan by doubling shifts: simple and wide, but n log n work. For comparison and teaching.
+/// Scans by doubling shifts, with n log n work. For comparison and teaching.
 ///
 /// Bits     the same in every run and on any GPU.
-/// Memory   the maps of all steps, a factor and an offset each, twice; for gradients that are sums
-///          over time a number in the wide type per sequence and 64 steps, or per step if another
+/// Memory   the maps of all steps (a factor and an offset each), twice. For gradients that are sums
+///          over time, a number in the wide type per sequence and 64 steps, or per step if another
 ///          gradient is a sum that keeps its time axis.
-/// Range    within the error bound as long as no product of gates over- or underflows; what is not
-///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Range    within the error bound as long as no product of gates over- or underflows. Values that
+///          are not finite never move backwards in time, to another channel or past a reset.
 /// Stream   queues log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
-///          states; waits for nothing.
+///          states. Never waits.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(hillis_steele, problem) of device memory
 };
 
 namespace detail {
 
-/// One pass, a thread per slot.
+/// One pass, with one thread per slot.
 template <class Map, class Algebra>
 struct doubling_pass {
   static constexpr int threads = 256;
@@ -49,7 +49,7 @@ struct doubling_pass {
     const std::int64_t i = device::block_index() * threads + device::thread_index();
     if (i >= grid.lane_count * grid.slots) return;
     const std::int64_t slot = grid.at(i, grid.slots).slot;
-    // What the pass before last has finished is in both places already.
+    // Slots that the pass before last finished are final in both copies.
     if (slot < apart / 2) return;
     to[i] = slot < apart ? from[i] : algebra.compose(from[i - apart * grid.stride()], from[i]);
   }

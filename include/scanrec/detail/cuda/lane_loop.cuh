@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread and one sequence: taking steps in turn, with those that follow on their way.
+// The loop of one thread over one sequence, which loads later steps ahead.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-inline constexpr int lane_threads = 128;  // of a block, unless it has a ring
+inline constexpr int lane_threads = 128;  // of a block without a ring
 inline std::int64_t blocks_of(const lane_dealing& lanes) {
   return (lanes.threads + lane_threads - 1) / lane_threads;
 }
 
-/// A copy of the operator of an operator's scan; empty for other recurrences.
+/// A copy of a user's operator; empty for other recurrences.
 template <class R>
 struct operator_copy {
   explicit operator_copy(const R&) {}
@@ -41,9 +41,9 @@ requires R::any_operator struct operator_copy<R> {
   }
 };
 
-/// Elements that are written before they are read. Constructors, which complex numbers have, would
-/// be called through a pointer where nothing is optimised, and a GPU not know the size of its
-/// stack.
+/// An array without constructor calls, for elements that are written before they are read. Without
+/// optimisation, constructors of complex numbers would be called through a pointer, and the
+/// compiler could not compute the stack size of the kernel.
 template <class T, int Count>
 struct unconstructed {
   static_assert(std::is_trivially_copyable_v<T>, "scanrec: elements come to be by assignment");
@@ -53,8 +53,8 @@ struct unconstructed {
   };
 };
 
-/// Steps that a thread of `lanes` has on their way: as many as 256 bytes hold, and the registers
-/// that are left for them.
+/// Steps that a thread of `lanes` loads ahead: at most 256 bytes, and at most the registers that
+/// are left for them.
 template <class R, recurrence::assume Assume>
 constexpr int steps_on_their_way() {
   constexpr bool plain = Assume == recurrence::assume::plain;
@@ -66,7 +66,7 @@ constexpr int steps_on_their_way() {
   return steps;
 }
 
-/// Calls f with the strongest assumption that a call permits: plain arrays, or nothing.
+/// Calls f with the strongest assumption that holds for a call: plain arrays, or nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
   using recurrence::assume;
@@ -76,13 +76,14 @@ void with_assumption(const R& r, F f) {
   f.template operator()<assume::nothing>();
 }
 
-/// The memory that loads and stores are compiled for.
+/// The memory space that loads and stores are compiled for.
 enum class memory_space {
-  any,     ///< the address of each access decides
-  global,  ///< global memory alone
+  any,     ///< generic addresses
+  global,  ///< only global memory
 };
 
-/// A sequence on its way through time. Assume holds of all steps but for those at the edges.
+/// The steps of one sequence. `Assume` holds for all steps except those whose neighbour lies
+/// outside the sequence.
 template <class R, recurrence::assume Assume, memory_space Space = memory_space::any>
 struct lane_loop {
   using scalar = simd::lane_t<typename R::value, 1>;
@@ -107,8 +108,8 @@ struct lane_loop {
     if constexpr (Assume != recurrence::assume::plain) at_end.flush(last, running);
     at_end.end(last, x);
   }
-  /// Takes steps [begin, end) of a row from a state, `Together` loads at a time (0: as many as a
-  /// thread has registers for); the state after them.
+  /// Processes steps [begin, end) of a row from state x, with `Together` steps loaded ahead (0: as
+  /// many as registers allow). Returns the state after them.
   template <int Together = 0, class Row, class Sums>
   SCANREC_DEVICE lane take(const Row& row, std::int64_t begin, std::int64_t end, lane x,
                            Sums& running) const {
@@ -129,19 +130,19 @@ struct lane_loop {
         take_one(all, at, all.template load<scalar>(at));
       }
     };
-    // Where a neighbour lies outside the sequence, nothing is assumed.
+    // If a neighbour lies outside the sequence, nothing is assumed.
     if (scanrec::detail::halo_of<Row> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Row> > 0 && end == steps ? end - 1 : end;
-    // Later steps are loaded ahead, each into a place that is reloaded once its step has been
-    // taken. Places are loaded in groups, because scoreboards are scarce and loads that share one
-    // complete together. Fields advance with every step, because offsets of many steps would fill
-    // the registers.
+    // Later steps are loaded ahead into slots. A slot is reloaded once its step has been processed.
+    // Slots are loaded in groups, because scoreboards are scarce and loads that share one complete
+    // together. Fields advance with every step, because offsets of many steps would fill the
+    // registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
       device::pin(field.data);
     };
-    // To the compiler a pinned address may be in any memory.
+    // The compiler does not know the memory space of a pinned address.
     const auto say_memory = [](const auto& field) SCANREC_LAMBDA {
       if constexpr (Space == memory_space::global) device::assume_global(field.data);
     };
@@ -170,7 +171,7 @@ struct lane_loop {
         for (int k = first; k < first + group; ++k) load(k, time + together + k);
       }
     }
-    // The last rounds, with steps that are left over.
+    // The last rounds, which may have fewer steps to load.
     for (; time < inner_end; time += together) {
       SCANREC_UNROLL
       for (int k = 0; k < together; ++k) {
@@ -183,7 +184,7 @@ struct lane_loop {
     take_until(end);
     return x;
   }
-  /// Takes a part's steps of the recurrence whose states are recomputed, from its own first state.
+  /// Recomputes the states of a part: runs the forward recurrence from the state before it.
   template <class Forward>
   SCANREC_DEVICE void recompute(const Forward& forward, const scanrec::detail::block& part) const {
     typename Forward::template sums<scalar> none;
@@ -192,7 +193,7 @@ struct lane_loop {
   }
 
  private:
-  // Whether steps loaded ahead are kept as they were read, before any conversion.
+  // Whether steps loaded ahead are kept in their stored type.
   template <class Row>
   static constexpr bool keeps_raw = requires(const Row& r) {
     r.template load_raw<scalar>(inner_position{});

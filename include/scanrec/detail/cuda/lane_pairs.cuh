@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two neighbouring sequences of 16-bit elements per thread, which one access of four bytes reads or
-// writes. With accesses of two bytes, scans on an H200 reached two thirds of a copy's bandwidth.
+// The kernel for 16-bit elements with two neighbouring sequences per thread, so that an access has
+// four bytes. With accesses of two bytes, scans on an H200 reached two thirds of the bandwidth of a
+// copy.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +19,14 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Fewer threads would leave memory idle.
+/// With fewer threads, memory bandwidth would not be used fully.
 inline constexpr std::int64_t fewest_pairs = 16384;
 
 template <class S>
 inline constexpr bool is_reset_mask = std::is_same_v<std::remove_cvref_t<S>, bool>;
 
-/// The number of arrays of 16-bit elements that a recurrence reads, and that it writes; 0 if
-/// others are among them. Reset masks do not count, since plain calls have none.
+/// The number of 16-bit arrays that a recurrence reads and writes; 0 if it has arrays of other
+/// types. Reset masks do not count, since plain calls have none.
 struct array_counts {
   int reads = 0, writes = 0;
 };
@@ -51,8 +52,8 @@ constexpr array_counts count_16_bit_arrays() {
   }
 }
 
-/// Whether the sequences of a problem are taken in pairs: plain arrays of 16-bit elements, with an
-/// even number of contiguous channels in rows that are aligned to four bytes. Pairs made cells
+/// Whether each thread processes two sequences of a problem: plain arrays of 16-bit elements, with
+/// an even number of contiguous channels in rows that are aligned to four bytes. Pairs made cells
 /// slower (QRNN pooling of 32,768 sequences on an H200: 0.59 of the copy baseline instead of 0.64).
 inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
@@ -66,7 +67,7 @@ inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   });
 }
 
-/// A thread takes a pair of sequences, with later steps on their way to its registers.
+/// A thread processes a pair of sequences, and loads later steps to registers.
 template <class R>
 struct run_pairs {
   static constexpr int threads = lane_threads;
@@ -81,7 +82,7 @@ struct run_pairs {
       recurrence::position<recurrence::lane_axis::channel, recurrence::assume::plain>;
 
   R recurrence;
-  lane_dealing pairs;  // its channels are pairs
+  lane_dealing pairs;  // a channel is a pair of channels
   std::int64_t steps = 0;
 
   SCANREC_DEVICE void operator()() const {
@@ -95,7 +96,7 @@ struct run_pairs {
  private:
   using running_sums = typename R::template sums<scalar>;  // not used in plain calls
 
-  /// Steps on their way: in as many registers as those of scans of floats take.
+  /// Steps loaded ahead. They take as many registers as those of scans of floats.
   static constexpr int together = [] {
     int count = 32;
     while (count > 1 && count * arrays.reads > 64) count /= 2;
@@ -103,8 +104,9 @@ struct run_pairs {
   }();
   static constexpr int group = together > 4 ? together / 4 : 1;
 
-  /// Two elements of an array side by side, of any type. `may_alias` covers only accesses through
-  /// pointers: memory that is also accessed as elements is read by read_two, written by write_two.
+  /// Two neighbouring elements of an array, of any type. `may_alias` covers only accesses through
+  /// pointers. So memory that is also accessed as elements is read by read_two and written by
+  /// write_two.
   struct __attribute__((may_alias, aligned(4))) two {
     std::uint32_t bits;
   };
@@ -112,14 +114,14 @@ struct run_pairs {
     two of[arrays.reads];
   };
 
-  // Both sequences from the channel on.
+  // Processes the sequences of channels c and c + 1.
   SCANREC_DEVICE void take(const R& row, std::int64_t c) const {
     const R all = scanrec::detail::standing_at(row, 0, c);
     lane x[2];
     running_sums none{};
     SCANREC_UNROLL
     for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(position{0, c + i});
-    // At the ends of a sequence a neighbour is missing, and nothing is assumed.
+    // At the ends of a sequence a neighbour is missing, so nothing is assumed.
     const auto take_edge = [&](std::int64_t t) SCANREC_LAMBDA {
       SCANREC_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -155,7 +157,8 @@ struct run_pairs {
       int i = 0, o = 0;
       scanrec::detail::for_reads(here, [&](auto& field) SCANREC_LAMBDA {
         if constexpr (!is_reset_mask<decltype(*field.data)>) {
-          // Taken apart here and not where it is loaded, which would wait for the load.
+          // The elements are separated here and not at the load, because that would wait for the
+          // load.
           two elements = read.of[i];
           device::pin(elements.bits);
           write_two(point(field, held[i++]), elements);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the lanes of a problem (its sequences, one per group, batch and channel) are dealt to
-// threads, and where gradients that are sums are kept in the meantime.
+// The mapping of lanes to threads, and the accumulators of gradients that are sums. A lane is one
+// sequence: a group, batch row and channel.
 //
-// Three kinds of sums. What is summed over time, or is one value per sequence, has one place per
-// lane and tile of steps in the workspace: a second kernel adds the places up, in an order that
-// depends on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane
-// and step. Where it runs over channels, a warp or a block adds up its strip of lanes, and there is
-// a place per strip and step; elsewhere one thread takes all lanes that share places, one after the
-// other.
+// There are three kinds of sums:
+// - Sums over time, and sums of arrays with one value per sequence, have one accumulator per lane
+//   and tile of steps in the workspace. A second kernel adds these up, in an order that depends
+//   only on the shape (lane_sums.cuh).
+// - Sums that keep their time axis and run over channels have one accumulator per strip of lanes
+//   and step. A warp or a block adds up its strip.
+// - For other sums that keep their time axis, one thread processes all lanes that share an
+//   accumulator, one after the other.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +30,7 @@ using scanrec::detail::region;
 
 inline constexpr axis lane_axes[]{axis::group, axis::batch, axis::channel};
 
-/// Whether the steps of a problem's sequences lie side by side in memory, and channels do not.
+/// Whether sequences are contiguous along time, and not along channels.
 inline bool lies_along_time(const problem& p) {
   bool along_time = false;
   for (const array_use& array : p) {
@@ -39,7 +41,7 @@ inline bool lies_along_time(const problem& p) {
   return along_time;
 }
 
-/// Whether a problem's sequences are reset.
+/// Whether a problem has resets.
 inline bool has_resets(const problem& p) {
   return std::any_of(p.begin(), p.end(), [](const array_use& array) {
     return array.one_channel_will_do && array.data;
@@ -60,8 +62,8 @@ inline bool sums_any(const problem& p) {
     return array.use != access::read && scanrec::detail::summed(array);
   });
 }
-/// Whether kernels for plain arrays take a problem: no masks, nothing absent, recomputed, summed or
-/// added to.
+/// Whether a problem can use kernels for plain arrays: no resets, and nothing absent, recomputed,
+/// summed or added to.
 inline bool is_plain(const problem& p) {
   if (p.update || p.recomputed_bytes > 0) return false;
   return std::all_of(p.begin(), p.end(), [](const array_use& array) {
@@ -77,7 +79,7 @@ inline bool sum_keeps_time(const array_use& array) {
   return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
          !scanrec::detail::broadcast_along(array, axis::time);
 }
-/// Whether a problem has such sums, and all of them run over channels.
+/// Whether a problem has sums that keep time, and all of them run over channels.
 inline bool sums_over_channels(const problem& p) {
   bool any = false;
   for (const array_use& array : p)
@@ -88,9 +90,9 @@ inline bool sums_over_channels(const problem& p) {
   return any;
 }
 
-/// The lanes of a warp: side by side, of one row.
+/// The lanes of a warp: neighbouring channels of one row.
 struct lane_strip {
-  std::int64_t g = 0, b = 0, number = 0;  // number: in its row
+  std::int64_t g = 0, b = 0, number = 0;  // number: index of the strip in its row
   std::int64_t first_lane = 0;
   int lanes = 0;
 
@@ -102,20 +104,20 @@ struct lane_strip {
     const std::int64_t left = all.channel - first_lane;
     lanes = static_cast<int>(left < device::warp_size ? left : device::warp_size);
   }
-  /// Of a row, and of all lanes.
+  /// The number of strips of a row, and of all rows.
   SCANREC_HD static std::int64_t in_row(const extents& all) {
     return (all.channel + device::warp_size - 1) / device::warp_size;
   }
   static std::int64_t count(const extents& all) { return all.group * all.batch * in_row(all); }
 };
 
-/// The lanes of a problem, and which of them a thread takes.
+/// The assignment of lanes to threads.
 struct lane_dealing {
   extents all{0, 1, 0, 0};       // lanes per axis; time: 1
-  extents parallel{1, 1, 1, 1};  // of those, how many go to different threads: all or one
+  extents parallel{1, 1, 1, 1};  // threads per axis: one per lane, or 1 for all lanes
   std::int64_t threads = 0;
 
-  /// The lanes of a thread, channels of neighbours side by side.
+  /// The lanes of a thread. Neighbouring threads have neighbouring channels.
   SCANREC_HD region of(std::int64_t thread) const {
     region own{{0, 0, 0, 0}, all};
     own.begin.channel = thread % parallel.channel, thread /= parallel.channel;
@@ -130,22 +132,22 @@ struct lane_dealing {
 
 struct lane_plan {
   struct output {
-    bool per_lane = false;   // one place per lane and tile
-    bool per_strip = false;  // one per strip of lanes and step
-    bool per_step = false;   // places as the gradient has, in the wide type
-    std::int64_t first = 0;  // byte of the workspace
+    bool per_lane = false;   // one accumulator per lane and tile
+    bool per_strip = false;  // one accumulator per strip of lanes and step
+    bool per_step = false;   // accumulators in the shape of the gradient
+    std::int64_t first = 0;  // byte offset in the workspace
     scanrec::strides strides{};
   };
   lane_dealing lanes;
   std::int64_t steps = 0;
   std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
-  bool per_lane = false, per_step = false;  // whether any output is
-  std::int64_t strips = 0;                  // of a row
-  std::int64_t strip_sum_bytes = 0;         // of all outputs that are per strip, one number each
+  bool per_lane = false, per_step = false;  // whether any output has these
+  std::int64_t strips = 0;                  // per row
+  std::int64_t strip_sum_bytes = 0;         // one number for each output that is per strip
   std::int64_t bytes = 0;
 
-  /// Sums that keep their time axis are formed over strips of so many lanes, unless that is 0.
+  /// Sums that keep their time axis run over strips of `strip_lanes` lanes, unless that is 0.
   explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0,
                      std::int64_t strip_lanes = 0)
       : steps(p.shape.time), tiles(tiles_of_steps), bytes(used) {
@@ -186,14 +188,14 @@ struct lane_plan {
     }
   }
 
-  /// The first byte of so many, as part of the workspace.
+  /// Reserves `count` bytes of the workspace and returns the offset of the first.
   std::int64_t reserve(std::int64_t count) {
     const std::int64_t first = bytes;
     bytes += (count + 15) / 16 * 16;
     return first;
   }
 
-  /// Points the outputs that are sums at their places.
+  /// Points the outputs that are sums at their accumulators.
   template <class R>
   void bind(R& r, void* memory) const {
     const output* o = outputs.data();

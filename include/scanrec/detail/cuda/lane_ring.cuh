@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A ring in shared memory, through which the steps of a warp's lanes arrive: while one stage of
-// steps is processed, the next ones are on their way. A few lanes keep as much memory busy with it
-// as many do with their registers.
+// A ring in shared memory for the later steps of a warp's lanes. The warp processes one stage of
+// steps while it loads the next ones. So a few lanes keep as many loads in flight as many lanes do
+// with registers.
 //
-// The warp copies rows of its lanes as they lie in memory, 16 bytes at a time where rows are
-// aligned to that, else element by element. What cannot be copied ahead (elements of 2 bytes that
-// are not aligned), is in the cache already (broadcasts), or is not worth it (marks) is read where
-// it is.
+// The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
+// bytes, else element by element. Three kinds of arrays are read in place: elements of 2 bytes that
+// are not aligned, because they cannot be copied asynchronously; broadcast arrays, because they are
+// in the cache; and reset masks, for which it does not pay.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// How an array arrives.
+/// How the steps of an array are loaded.
 enum class arrival : std::uint8_t { read_in_place, by_element, by_chunk };
 
-/// Of an array of so many bytes per element, by where its elements are.
+/// The way to load an array, by its address, strides and element size.
 inline arrival arrival_of(const void* data, const scanrec::strides& strides,
                           std::int64_t element_bytes, std::int64_t channels) {
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
@@ -42,22 +42,22 @@ inline arrival arrival_of(const void* data, const scanrec::strides& strides,
   return copyable && address % element_bytes == 0 ? arrival::by_element : arrival::read_in_place;
 }
 
-/// A ring for a problem: how many steps a stage has, of all arrays that arrive through it.
+/// The plan of a ring: the steps per stage, for all arrays that are copied.
 struct ring_plan {
-  static constexpr int stages = 4;  // one is processed, the others are on their way
+  static constexpr int stages = 4;  // one is processed while the others are loaded
   int steps = 0;                    // of a stage; 0: no ring
   std::int64_t stage_bytes = 0;
-  std::int64_t sum_row_bytes = 0;  // of a step: the terms of all sums that the warp forms
-  static constexpr std::int64_t sum_row = device::warp_size + 1;  // in different banks
+  std::int64_t sum_row_bytes = 0;  // per step: the terms of all sums of the warp
+  static constexpr std::int64_t sum_row = device::warp_size + 1;  // padded against bank conflicts
 
   [[nodiscard]] int steps_ahead() const { return (stages - 1) * steps; }
   [[nodiscard]] std::int64_t bytes() const {
     return stages * stage_bytes + steps * sum_row_bytes + slack();
   }
 
-  /// `ahead`: steps that are to be on their way; 0: as many as is best, negative: none.
+  /// `ahead`: steps to load ahead; 0: chosen, negative: none.
   ring_plan(const problem& p, const lane_plan& plan, int ahead) {
-    // A thread that takes several lanes takes them one after the other.
+    // A ring serves one lane per thread.
     const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
     if (ahead < 0 || lanes == 0 || plan.lanes.threads != lanes || p.recomputed_bytes > 0) return;
     std::int64_t row_bytes = 0;
@@ -68,13 +68,13 @@ struct ring_plan {
         row_bytes += device::warp_size * array.element_bytes;
     sum_row_bytes = sum_row * plan.strip_sum_bytes;
     if (row_bytes + sum_row_bytes == 0) return;
-    // A stage has room for a neighbour of its steps.
+    // A stage has room for one neighbouring step.
     const auto fitting = [&](std::int64_t most) {
       return (most - slack() - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
     };
     const std::int64_t wanted =
         ahead > 0 ? (std::int64_t{ahead} + stages - 2) / (stages - 1) : chosen_steps(p, fitting);
-    // Sums need a ring, of a step at least.
+    // Sums need a ring with at least one step per stage.
     const std::int64_t least = sum_row_bytes > 0 || ahead > 0 ? 1 : 0;
     steps = static_cast<int>(
         std::max<std::int64_t>(0, std::min({std::max(wanted, least), fitting(most_shared_bytes),
@@ -83,12 +83,12 @@ struct ring_plan {
   }
 
  private:
-  // The terms of every sum begin at a multiple of 16.
+  // The terms of every sum begin at a multiple of 16 bytes.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
-  // On an H200, a ring is the faster way for 16,384 lanes of floats. It is the slower one for 8192
-  // and 32,768 of them, and for 16,384 complex lanes, most of all with sums. All rings together are
-  // to fit a GPU at once, or a few warps would run after all others; unless there are many that
-  // must.
+  // On an H200, a ring is faster for 16,384 lanes of floats. It is slower for 8192 and 32,768 lanes
+  // of floats, and for 16,384 complex lanes, most of all with sums. All rings together should fit a
+  // GPU at once; otherwise a few warps would run after all others. Rings that are needed for sums
+  // may exceed this limit.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
     constexpr std::int64_t few_lanes = 12288, many_lanes = 20480, element_bytes = 4;
@@ -107,7 +107,7 @@ struct ring_plan {
   }
 };
 
-/// The ring of a kernel.
+/// The ring of a warp.
 template <class R>
 class lane_ring {
  public:
@@ -134,23 +134,22 @@ class lane_ring {
     });
   }
 
-  /// Calls f(recurrence whose inputs are at hand, begin, end) for all steps, stage by stage, in
-  /// threads that have a lane; all threads of the warp take part, and form sums over its lanes.
-  /// row() is the recurrence at the strip's row, made again where it is used: kept, it would take
-  /// the registers of the steps.
-  /// Without `Sums` there are none.
+  /// Calls f(recurrence, begin, end) for all steps, stage by stage, in threads that have a lane.
+  /// The inputs of this recurrence are in shared memory. All threads of the warp take part, and sum
+  /// over its lanes if `Sums`. row() returns the recurrence at the strip's row. It is constructed
+  /// at each use, because keeping it would take registers that the steps need.
   template <bool Sums, class Row, class F>
   SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
     constexpr int stages = ring_plan::stages;
     const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    // Rounds before the first step fill the ring: what fetches is large, and here once.
+    // Rounds before the first step fill the ring. So `fetch`, which is large, is inlined only once.
     for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
       if (begin >= 0) {
         device::wait_for_copies_but<stages - 2>();
         device::synchronise_warp();
       }
-      // Into the stage that all have left.
+      // Loads into the stage that all threads have finished.
       fetch(row(), strip, begin + ahead, stage);
       stage = (stage + 1) % stages;
       if (begin < 0) continue;
@@ -173,7 +172,7 @@ class lane_ring {
   SCANREC_HD std::int64_t last_of(std::int64_t begin) const {
     return begin + steps_ < total_steps_ ? begin + steps_ : total_steps_;
   }
-  // The rows of a stage that an array has: row 0 is of step begin - before.
+  // The rows of an array in a stage. Row 0 is step begin - before if the array has neighbours.
   struct rows {
     std::int64_t first_step;  // of row 0
     int first, last;
@@ -185,7 +184,7 @@ class lane_ring {
     return {first, first < 0 ? 1 : 0,
             static_cast<int>((last < total_steps_ ? last : total_steps_) - first)};
   }
-  // Calls f(field, its first byte in the stage, its bit) for arrays that arrive.
+  // Calls f(field, byte offset in the stage, bit) for the arrays that are copied.
   template <class Self, class F>
   SCANREC_DEVICE void for_arriving(Self& r, int stage, F f) const {
     std::int64_t byte = stage * stage_bytes_;
@@ -242,7 +241,7 @@ class lane_ring {
     }
   }
 
-  // The recurrence with the thread's lane of a stage as its inputs.
+  // The recurrence with the inputs of the thread's lane in a stage.
   template <bool Sums>
   SCANREC_DEVICE R staged(R here, std::int64_t begin, int stage) const {
     for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {
@@ -269,7 +268,7 @@ class lane_ring {
   SCANREC_DEVICE void for_sums(Self& r, F f) const {
     for_terms(r, ring_plan::stages * stage_bytes_, std::int64_t{steps_} * sum_row, f);
   }
-  // Writes the sums of a stage over the lanes of the warp, a thread per step.
+  // Writes the sums of a stage over the lanes of the warp, one thread per step.
   SCANREC_DEVICE void add_lanes_of_warp(const R& row, const lane_strip& strip, std::int64_t begin,
                                         std::int64_t end) const {
     device::synchronise_warp();

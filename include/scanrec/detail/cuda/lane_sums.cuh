@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that are sums, as threads that pass lanes form them: each has places of its own in the
-// workspace (lane_plan.cuh), and what every lane has left there is added up by a second kernel,
-// which leaves zeros. So do threads with places per step. The order depends on the shape alone.
+// Gradients that are sums, for threads that process whole lanes. Each thread adds to its own
+// accumulators in the workspace (lane_plan.cuh). A second kernel adds the accumulators of all
+// lanes, and leaves zeros. Threads with accumulators per step write their sums themselves, and also
+// leave zeros. The order of additions depends only on the shape.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Clears the places of a lane and tile of steps, at (tile, channel): of outputs that have one.
+/// Clears the accumulators of a lane and tile of steps, at (tile, channel), for outputs that have
+/// them.
 template <class R, class Position>
 SCANREC_DEVICE void clear_lane_sums(const R& row, const Position& at) {
   const auto clear = [&at](const auto& out) {
@@ -33,8 +35,8 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Position& at) {
   }
 }
 
-/// Calls f(place, output, position) for the places of outputs with a time axis that are sums over
-/// the lanes of a region: of all that share them.
+/// Calls f(sum, output, position) for the accumulators of outputs that keep their time axis and are
+/// summed over the lanes of a region.
 template <class R, class F>
 SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
   if constexpr (scanrec::detail::may_sum<R>)
@@ -59,8 +61,8 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
   });
 }
 
-/// Calls f(output, its terms) for outputs with a time axis that are sums over lanes, each of which
-/// has so many terms in shared memory, from a byte on.
+/// Calls f(output, terms) for outputs that keep their time axis and are summed over lanes. Each has
+/// `terms` terms in shared memory, from `byte` on.
 template <class R, class F>
 SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
   if constexpr (scanrec::detail::may_sum<R>)
@@ -71,15 +73,15 @@ SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int
       byte += (terms * static_cast<std::int64_t>(sizeof(wide)) + 15) / 16 * 16;
     });
 }
-/// Clears every `apart`-th term.
+/// Clears `count` terms that are `apart` apart.
 template <class Wide>
 SCANREC_DEVICE void clear_terms(Wide* first, int count, int apart) {
   for (int i = 0; i < count; ++i) first[i * apart] = Wide{};
 }
-/// Adds up the terms of a step, of so many lanes.
+/// Adds up the terms of a step over `lanes` lanes.
 template <class Terms>
 SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
-  // Four sums at a time, so that no addition waits for the one before.
+  // Four partial sums, so that additions do not wait for each other.
   using wide_lane = decltype(simd::from_element(terms.load(0)));
   wide_lane sums[4] = {};
   for (int lane = 0; lane < lanes; lane += 4) {
@@ -90,15 +92,16 @@ SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/// One gradient: out = sum over the places in `sums` that share an element.
+/// One gradient: out = sum of the accumulators that share an element.
 template <class S>
 struct lane_sums {
   recurrence::output_field<S> out;
-  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // places per axis of which there is one sum each,
-                                                 // and over which it runs
+  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // accumulators per axis: those with a
+                                                 // sum each, and those that are summed
   using wide = simd::lane_t<wide_t<S>, 1>;
 
-  /// Places: of lanes or of strips of them, per axis; of steps that have a sum each; of tiles.
+  /// `lanes`: accumulators per axis, of lanes or strips. `steps`: steps with a sum each. `tiles`:
+  /// tiles to be summed.
   lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t steps,
             std::int64_t tiles)
       : out(gradient) {
@@ -136,7 +139,7 @@ struct lane_sums {
   }
 };
 
-/// A thread per element: for many elements, or few terms.
+/// One thread per element of the gradient, for many elements or few terms.
 template <class S>
 struct add_terms_in_turn {
   static constexpr int threads = 128;
@@ -154,7 +157,8 @@ struct add_terms_in_turn {
   }
 };
 
-/// A block per element: every thread adds up each `threads`-th term, then halves add to halves.
+/// One block per element of the gradient. Every thread adds up each `threads`-th term; then the
+/// threads are added pairwise.
 template <class S>
 struct add_terms_by_block {
   static constexpr int threads = 128;
@@ -180,7 +184,7 @@ struct add_terms_by_block {
   }
 };
 
-/// Queues the additions of one gradient.
+/// Queues the summation of one gradient.
 template <class S>
 void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bool per_strip,
                stream_t stream) {
@@ -198,7 +202,7 @@ void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bo
   }
 }
 
-/// Queues the additions of all gradients of a recurrence that have places per lane, or per strip.
+/// Queues the summation of all gradients with accumulators per lane or per strip.
 template <class R>
 void add_all_lanes([[maybe_unused]] const R& r, [[maybe_unused]] const lane_plan& plan,
                    [[maybe_unused]] stream_t stream) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread per sequence: for many sequences.
+// The backend for many sequences: one thread per sequence.
 #pragma once
 
 #include <cstddef>
@@ -19,39 +19,40 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A thread per sequence takes its steps one after the other; threads of a warp take neighbouring
-/// channels. Every array is read and written once. From 32,768 sequences on, a thread takes two
-/// neighbouring ones of plain 16-bit arrays. Steps of 12,288 to 20,479 sequences of floats arrive
-/// through shared memory.
+/// One thread processes the steps of a sequence in order. Threads of a warp have neighbouring
+/// channels. Every array is read and written once. From 32,768 sequences on, a thread processes two
+/// neighbouring sequences of plain 16-bit arrays. For 12,288 to 20,479 sequences of floats, later
+/// steps are loaded to shared memory instead of registers.
 ///
-/// Bits     those of `sequential`, on any GPU, but for gated scans of 16-bit elements, which a GPU
-///          activates in its own way; sums over sequences are added in an order of their own, which
-///          depends on the problem and the options alone.
-/// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
-///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
-///          else per element of it; with memory::recompute 130 states per thread.
-/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
-///          over states; waits for nothing.
+/// Bits     those of `sequential`, on any GPU. There are two exceptions. Gated scans of 16-bit
+///          elements use the activation functions of the GPU. Sums over sequences have an order of
+///          their own, which depends only on the problem and the options.
+/// Memory   none, except for sums and recomputed states. A gradient that is a sum needs a number in
+///          the wide type per sequence. If the gradient keeps its time axis, it needs one per step
+///          and 32 channels for a sum over channels, else one per element. With memory::recompute,
+///          each thread needs 130 states.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
+///          states. Never waits.
 struct lanes {
-  static constexpr bool recomputes_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
-  int steps_ahead = 0;  ///< on their way to shared memory: 0: chosen; negative: to registers only
+  int steps_ahead = 0;          ///< loaded to shared memory; 0: chosen; negative: to registers only
 };
 
 namespace detail {
 
-/// Many lanes: every thread keeps the steps that follow in registers.
+/// The kernel for many lanes: each thread loads later steps to registers.
 template <class R, recurrence::assume Assume>
 struct run_lanes {
   static constexpr int threads = lane_threads;
-  // Adjoints of cells hold many addresses, large elements many numbers.
+  // Adjoints of cells need registers for many addresses, large elements for their values.
   static constexpr int blocks_together =
       sizeof(typename R::value) * scanrec::detail::sequences_of<R> < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
-  // Accesses compiled for global memory take more registers. Cells that compute much have none to
-  // spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
+  // Accesses compiled for global memory take more registers. Cells with much arithmetic have none
+  // to spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
   static constexpr memory_space space = R::computes_much || steps_on_their_way<R, Assume>() > 32
                                             ? memory_space::any
                                             : memory_space::global;
@@ -99,7 +100,7 @@ struct run_lanes {
   }
 };
 
-/// Fewer lanes: a warp keeps the steps that follow in a ring.
+/// The kernel for fewer lanes: a warp loads later steps to a ring in shared memory.
 template <class R, recurrence::assume Assume>
 struct run_ring {
   static constexpr int threads = device::warp_size;
@@ -126,7 +127,7 @@ struct run_ring {
     typename loop::lane x{};
     typename loop::running_sums running{};
     if (there) x = own.begin(row());
-    // Shared memory answers soon: few steps are loaded together.
+    // Shared memory has a short latency, so few steps are loaded together.
     constexpr bool sums = scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain;
     ring.template for_stages<sums>(row, strip,
                                    [&](const R& recomputed, std::int64_t begin, std::int64_t end) {
@@ -136,17 +137,17 @@ struct run_ring {
   }
 };
 
-/// What a call of `lanes` does.
+/// The plan of a call of `lanes`.
 struct lanes_plan {
   lane_plan sums;
   ring_plan ring;
-  lane_dealing pairs;                 // threads: 0 unless each takes two sequences
-  std::int64_t first_recomputed = 0;  // byte of the workspace; rows of neighbouring threads' states
+  lane_dealing pairs;                 // threads is 0 unless each processes two sequences
+  std::int64_t first_recomputed = 0;  // byte offset; a row has one state per thread
   std::int64_t workspace_bytes = 0;
 
   lanes_plan(const problem& p, int steps_ahead)
       : sums(p, 1, 0, sums_over_channels(p) ? device::warp_size : 0), ring(p, sums, steps_ahead) {
-    // Warps add up their lanes where they have a ring.
+    // Warps can add up their lanes only if they have a ring.
     if (ring.steps == 0 && sums_over_channels(p))
       sums = lane_plan(p), ring = ring_plan(p, sums, steps_ahead);
     if (ring.steps == 0 && takes_pairs(p, sums)) {

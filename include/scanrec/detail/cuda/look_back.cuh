@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Time split over blocks, in a single pass, for few long sequences.
+// The backend for few long sequences: splits time over blocks in a single pass.
 #pragma once
 
 #include <algorithm>
@@ -16,32 +16,31 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Splits time into tiles of 128 threads with up to 32 steps each, which blocks process in one
-/// pass: every array is read and written once. From 512 channel blocks of plain arrays on, a block
-/// takes all tiles of its channels in turn, without messages, and may load the next one meanwhile.
-/// Adjoints that recompute states read
-/// their inputs once more, from the checkpoint before a tile on; more often where tiles are shorter
-/// than the checkpoint interval.
+/// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read and written
+/// once. From 512 channel blocks of plain arrays on, a block processes all tiles of its channels in
+/// turn. It then needs no messages, and may load the next tile meanwhile. Adjoints that recompute
+/// states read their inputs once more, from the checkpoint before a tile on. They read them more
+/// often if tiles are shorter than the checkpoint interval.
 ///
-/// Bits     the same in every run and on any GPU: tiles depend on shape, layout and types alone.
-///          They may differ from those of the loop, within the bound of docs/numerics.md.
-/// Memory   a header of 16 bytes; messages of real numbers, 48 bytes per tile and channel and 48
-///          per span (8 to 32 tiles) and channel; for sums over time a number in the wide type per
-///          tile and channel; for sums that keep time one per step and tile, or one per element of
-///          the gradient.
-/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
-///          over states; a memset before them where there are messages, unless the content of the
-///          workspace is kept. Waits for nothing.
+/// Bits     the same in every run and on any GPU: tiles depend only on shape, layout and types.
+///          They may differ from those of a serial loop, within the bound of docs/numerics.md.
+/// Memory   a header of 16 bytes. Messages of real numbers take 48 bytes per tile and channel, and
+///          48 per span (8 to 32 tiles) and channel. Sums over time take a number in the wide type
+///          per tile and channel. Sums that keep time take one per step and tile, or one per
+///          element of the gradient.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
+///          states. If there are messages, a memset precedes them unless the content of the
+///          workspace is kept. Never waits.
 /// Throws   cuda::error, before anything is queued, if maps of more than about 180 bytes need more
 ///          shared memory than the GPU has.
-/// Needs    running blocks that make progress while others wait.
+/// Needs    running blocks to make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
   static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
-  int segment_steps = 0;        ///< most steps of a thread; 0: by type, 32 for floats
+  int segment_steps = 0;        ///< maximum steps per thread; 0: chosen by type, 32 for floats
 };
 
 inline detail::look_back_plan plan_for(const look_back& on, const problem& p) {
@@ -61,7 +60,8 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     const std::int64_t states = kernel::states::bytes(plan.partition), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
-    // Rows take more shared memory. They are used where as many blocks fit a multiprocessor.
+    // Whole rows take more shared memory. They are used only if as many blocks still fit a
+    // multiprocessor.
     detail::whole_rows<R, kernel::segment_steps> rows;
     if constexpr (!by_ticket && !scanrec::detail::recomputes<R>) {
       const auto blocks_of = [&](std::int64_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The frame of backends that write the maps of all steps down, scan them, and finish the steps: a
-// kernel to load the maps, one to finish, and in between what a backend makes of them.
+// The common part of backends that write the maps of all steps to memory. One kernel loads the
+// maps, the backend scans them, and one kernel finishes the steps.
 #pragma once
 
 #include <algorithm>
@@ -22,17 +22,17 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Places of maps: every lane has slots, one after the other in time. What lies side by side in
-/// memory are lanes, or slots where that is how the arrays lie.
+/// The layout of the maps. Each lane has a sequence of slots in time order. Neighbours in memory
+/// are lanes, or slots if the arrays are contiguous along time.
 struct slot_grid {
   extents lanes;                           // of the problem; time: 1
   std::int64_t lane_count = 0, slots = 0;  // slots of a lane
-  bool time_first = false;                 // slots lie side by side
+  bool time_first = false;                 // whether slots are contiguous
 
   struct position {
     std::int64_t lane, slot;
   };
-  /// The i-th position where every lane has `slots_of_a_lane`, in the order in which they lie.
+  /// The i-th position in memory order, if every lane had `slots_of_a_lane` slots.
   SCANREC_HD position at(std::int64_t i, std::int64_t slots_of_a_lane) const {
     if (time_first) return {i / slots_of_a_lane, i % slots_of_a_lane};
     return {i % lane_count, i / lane_count};
@@ -40,7 +40,7 @@ struct slot_grid {
   SCANREC_HD std::int64_t index(std::int64_t lane, std::int64_t slot) const {
     return time_first ? lane * slots + slot : slot * lane_count + lane;
   }
-  /// From a slot to the next.
+  /// The distance between consecutive slots of a lane.
   SCANREC_HD std::int64_t stride() const { return time_first ? 1 : lane_count; }
   /// The group, batch row and channel of a lane.
   SCANREC_HD extents of(std::int64_t lane) const {
@@ -52,8 +52,8 @@ struct slot_grid {
   }
 };
 
-/// Maps in memory, each with its reset after it where there are cuts: of type map_of, or
-/// segmented.
+/// Maps in memory, of type map_of. If there are resets, each is followed by its reset (type
+/// segmented).
 struct map_memory {
   std::byte* data = nullptr;
   std::int64_t map_bytes = 0;
@@ -65,19 +65,20 @@ struct map_memory {
   }
 };
 
-/// What a call of such a backend keeps in its workspace: maps, then sums.
+/// The workspace of a call of such a backend: maps, then sums.
 struct slot_plan {
   slot_grid grid;
   std::int64_t map_bytes = 0;
   bool with_resets = false;
-  std::int64_t copy_bytes = 0;  // of the maps of all slots
-  // A thread finishes steps that are `workers` apart: one, or some where gradients are sums over
-  // time, each of which has a place per lane and worker.
+  std::int64_t copy_bytes = 0;  // bytes of one copy of all maps
+  // Threads per lane that finish steps. The steps of a thread are `workers` apart. A thread has one
+  // step, or up to 64 if gradients are sums over time. Such sums have one accumulator per lane and
+  // worker.
   std::int64_t workers = 1;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
 
-  /// With so many slots for a lane, `copies` times.
+  /// `slots` per lane, in `copies` copies.
   slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)
       : map_bytes(p.map_bytes),
         with_resets(has_resets(p)),
@@ -90,9 +91,9 @@ struct slot_plan {
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
     return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, with_resets};
   }
-  /// For scans whose slot 0 is the first state, and slot t + 1 the map of step t, so that the
-  /// inclusive scan of the slots gives the state before every step. Without a first state there is
-  /// one slot less; by how many slots the others move.
+  /// Sets the slots for an inclusive scan that gives the state before every step. Slot 0 is the
+  /// first state, and slot t + 1 the map of step t. Without a first state there is one slot less.
+  /// Returns the shift of the other slots.
   std::int64_t begin_with_state(bool there_is_one) {
     const std::int64_t shift = there_is_one ? 0 : -1;
     grid.slots = std::max<std::int64_t>(0, grid.slots + shift);
@@ -113,12 +114,12 @@ struct slot_plan {
 
 template <class R>
 using scalar_of = simd::lane_t<typename R::value, 1>;
-/// The map of a step, in the compute type; of an operator's scan an element.
+/// The map of a step in the compute type, or the element of an operator scan.
 template <class R>
 using step_map = typename R::template map_of<scalar_of<R>>;
 
-/// What composes maps, and how a state stands in the place of a map: of affine maps, cut or not, or
-/// of an operator's elements.
+/// Composes affine maps, with or without resets. A state is stored in the place of a map as a
+/// constant map.
 struct device_map_algebra : scanrec::detail::map_algebra {
   template <class Lane>
   SCANREC_HD static const Lane& state_of(const affine<Lane>& m) {
@@ -155,9 +156,8 @@ auto device_algebra(const R& r) {
 template <class R>
 using device_algebra_of = decltype(device_algebra(std::declval<const R&>()));
 
-/// Writes the first state and the maps of all steps but the last, a thread each. That of position k
-/// of a lane, where the first state is position 0, goes to slot k + shift, but for the first state
-/// itself.
+/// Writes the first state and the maps of all steps except the last, one thread each. The first
+/// state goes to slot `first_state`, and the map of step k - 1 to slot k + shift.
 template <class R>
 struct load_maps {
   static constexpr int threads = 128;
@@ -203,7 +203,7 @@ struct load_maps {
   }
 };
 
-/// Takes every step from the state before it, which for step t is in slot t + shift.
+/// Computes every step from the state before it. For step t that state is in slot t + shift.
 template <class R>
 struct finish_steps {
   static constexpr int threads = 128;
@@ -224,7 +224,7 @@ struct finish_steps {
     if (i >= dealing.threads * workers) return;
     const std::int64_t worker = grid.time_first ? i % workers : i / dealing.threads;
     region own = dealing.of(grid.time_first ? i / workers : i % dealing.threads);
-    // Where gradients keep their time axis and run over lanes, a thread has a step of its own.
+    // If gradients keep their time axis and run over lanes, each thread has one step.
     own.begin.time = worker;
     own.end.time = worker < steps ? worker + 1 : worker;
     const R r = copied_operator.in(recurrence);
@@ -252,7 +252,8 @@ struct finish_steps {
     for (std::int64_t t = worker; t < steps; t += workers) {
       const position step{t, c, t};
       const auto read = here.template load<scalar>(step);
-      // The first state is not read again: the thread of the last step may have overwritten it.
+      // An initial state is read from its slot, because the thread of the last step may have
+      // overwritten the array.
       const lane before = t == 0 && !scanrec::detail::starts(row)
                               ? row.template begin<scalar>(position{0, c})
                               : device_algebra_of<R>::state_of(
@@ -265,8 +266,8 @@ struct finish_steps {
   }
 };
 
-/// One call: queues the loading of maps and, once a backend has queued what turns them into states,
-/// the finishing of steps.
+/// One call. It queues the kernel that loads the maps and, after the backend has queued its scan,
+/// the kernel that finishes the steps.
 template <class R>
 struct materialised_call {
   R recurrence;
@@ -274,7 +275,7 @@ struct materialised_call {
   std::int64_t steps;
   stream_t stream;
 
-  /// `workspace`: checked, and as large as the plan says.
+  /// `workspace` must be checked and as large as the plan says.
   materialised_call(const R& r, const problem& p, const slot_plan& with, void* workspace,
                     stream_t in)
       : recurrence(r), plan(with), steps(p.shape.time), stream(in) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Matrices as products take them.
+// A reference to a matrix, for matrix products.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A matrix whose rows are contiguous and `stride` numbers apart, or its transpose.
+/// A matrix, or its transpose, with contiguous rows that are `stride` numbers apart.
 template <class R>
 struct matrix_ref {
   R* data = nullptr;

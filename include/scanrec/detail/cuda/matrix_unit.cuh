@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tiles of 16 x 16 on the matrix units of a GPU ("tensor cores"), which a warp multiplies together.
-// Like device.cuh it has a copy baseline in tests/cuda_on_host.
+// Products of 16 x 16 tiles on the matrix units of a GPU ("tensor cores"), computed by a warp.
+// tests/cuda_on_host replaces this file by a version for CPUs, like device.cuh.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
 
-/// Whether every GPU that this unit is compiled for has them.
+/// Whether every GPU that this translation unit is compiled for has matrix units.
 #if defined(__CUDA_ARCH_LIST__)
 inline constexpr bool has_matrix_units = std::min({__CUDA_ARCH_LIST__}) >= 800;
 #else
@@ -25,24 +25,24 @@ inline constexpr bool has_matrix_units = true;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-/// A tile of sums in float, held by the threads of a warp together. What is marked (*) all of them
-/// call, with the same arguments.
+/// A tile of sums in float, distributed over the threads of a warp. All of them call the functions
+/// marked (*), with the same arguments.
 ///
-/// The units cut the sums of a product off instead of rounding them, so products are summed up
-/// outside of them.
+/// The units truncate the sums of a product instead of rounding them. So products are added outside
+/// of the units.
 template <class Precision>
 class tile_sum {
   static constexpr bool halves = std::is_same_v<Precision, precision::bf16>;
 
  public:
-  /// What the factors are kept as in shared memory.
+  /// The type of the factors in shared memory.
   using stored = std::conditional_t<halves, bfloat16, float>;
 
-  /// (*)
+  /// (*) Clears the sums.
   SCANREC_DEVICE tile_sum() { nvcuda::wmma::fill_fragment(sums_, 0.0f); }
 
-  /// (*) Adds the product of two tiles, row after row from elements on that are multiples of 32
-  /// bytes; of rows that are multiples of 16 bytes apart.
+  /// (*) Adds the product of two tiles that are stored row by row. The first element is aligned to
+  /// 32 bytes, and row lengths are multiples of 16 bytes.
   SCANREC_DEVICE void add_product(const shared_array<stored>& left, int first_left, int left_row,
                                   const shared_array<stored>& right, int first_right,
                                   int right_row) {
@@ -74,7 +74,7 @@ class tile_sum {
     SCANREC_UNROLL
     for (int i = 0; i < sums_.num_elements; ++i) sums_.x[i] += product.x[i];
   }
-  /// (*) Writes the sums, as add_product reads.
+  /// (*) Stores the sums row by row, aligned as for add_product.
   SCANREC_DEVICE void store(const shared_array<float>& to, int first, int row) const {
     nvcuda::wmma::store_matrix_sync(to.address(first), sums_, static_cast<unsigned>(row),
                                     nvcuda::wmma::mem_row_major);
@@ -90,11 +90,11 @@ class tile_sum {
     else
       return static_cast<const float*>(from.address(i));
   }
-  // Of what the conversion gives the lower 13 bits are anything.
+  // The conversion leaves the lower 13 bits undefined, so they are cleared.
   SCANREC_DEVICE static float to_tf32(float x) {
     return __uint_as_float(__float_as_uint(nvcuda::wmma::__float_to_tf32(x)) & ~0x1fffu);
   }
-  // Numbers into what TF32 holds of them and, again rounded, what it does not.
+  // Splits numbers into a TF32 number and the remainder, rounded to TF32.
   template <int N>
   SCANREC_DEVICE static void split(float (&x)[N], float (&rest)[N]) {
     SCANREC_UNROLL
@@ -110,7 +110,7 @@ class tile_sum {
 
 #else
 template <class Precision>
-class tile_sum;  // has_matrix_units says no
+class tile_sum;  // has_matrix_units is false
 #endif
 
 }  // namespace device

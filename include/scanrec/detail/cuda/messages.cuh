@@ -2,9 +2,9 @@
 // Messages between tiles, in the workspace of a call.
 //
 // A message is an array of words. A word is a value and a tag: the number of the call, which the
-// workspace counts. A word has 16 bytes and is stored and loaded as one, so a value whose tag is
-// that of the call is complete. Words of earlier calls have other tags, so nothing needs clearing
-// between calls. After a call, all of a workspace but the header and messages is zero again.
+// workspace counts. A word has 16 bytes and is stored and loaded as one, so a value with the tag of
+// the call is complete. Words of earlier calls have other tags, so nothing is cleared between
+// calls. After a call, the whole workspace except header and messages is zero again.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace detail {
 /// the next call.
 struct workspace_header {
   std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
-  std::uint64_t halves;  // how many multiples of 2^31 the number of calls has passed
+  std::uint64_t halves;  // multiples of 2^31 that the number of calls has passed
 };
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 
-/// Words of a message that holds a T.
+/// The number of words of a message of type T.
 template <class T>
 inline constexpr int words_of = (sizeof(T) + 7) / 8;
 
-/// The words of a message, loaded once; some may not have arrived.
+/// The words of a message, as one load found them. Some may not have arrived.
 template <class T>
 struct loaded_message {
   device::word words[words_of<T>] = {};
@@ -38,7 +38,7 @@ struct loaded_message {
     for (int i = 0; i < words_of<T>; ++i) there = there && words[i].tag == tag;
     return there;
   }
-  /// Whether all words had arrived; if so, stores the value.
+  /// Stores the value if all words had arrived. Returns whether they had.
   SCANREC_DEVICE bool read(T& value, std::uint64_t tag) const {
     if (!complete(tag)) return false;
     std::uint64_t bits[words_of<T>];
@@ -48,7 +48,7 @@ struct loaded_message {
   }
 };
 
-/// A message of type T at `first`, its words `stride` apart.
+/// A message of type T at `first`. Its words are `stride` apart.
 template <class T>
 struct message {
   device::word* first = nullptr;

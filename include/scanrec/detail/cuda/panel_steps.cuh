@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernels of triangular_matmul do with a panel: loading it, composing the maps of blocks
-// of steps, and where the maps of chunks are kept.
+// The common part of the kernels of triangular_matmul. It loads panels, composes the maps of blocks
+// of steps, and defines the layout of the maps of chunks.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The maps of chunks, in the wide type: of every chunk one per lane, lanes side by side.
+/// The maps of chunks, in the wide type, one per chunk and lane. Lanes are contiguous.
 template <class Wide>
 struct chunk_maps {
-  Wide* products = nullptr;      // of factors
-  Wide* offsets = nullptr;       // later the states behind the chunks
-  bool* resets = nullptr;        // whether there is a reset; null: there is none anywhere
+  Wide* products = nullptr;      // products of factors
+  Wide* offsets = nullptr;       // later the states after the chunks
+  bool* resets = nullptr;        // whether a chunk has a reset; null: no resets
   Wide* first_states = nullptr;  // one per lane
 };
 
-/// What both kernels do with a panel.
+/// The operations on a panel that both kernels share.
 template <class R>
 struct panel_steps {
   using value = typename R::value;
@@ -44,7 +44,7 @@ struct panel_steps {
 
   SCANREC_DEVICE static int own_column() { return device::thread_index() % columns; }
   SCANREC_DEVICE static int own_block() { return device::thread_index() / columns; }
-  /// Calls f(site's row, column) for all sites of a panel, a few for each thread.
+  /// Calls f(row, column) for a thread's share of the elements of a panel.
   template <class F>
   SCANREC_DEVICE void for_sites(F f) const {
     for (int e = device::thread_index(); e < chunk_steps * columns; e += threads)
@@ -57,7 +57,7 @@ struct panel_steps {
     const std::int64_t t = partition.time_at(at, r, column);
     return {t, partition.channel_at(at, column), t, partition.channel_at(at, column) - at.c};
   }
-  /// The map of a step, and whether it is reset.
+  /// The map of a step, and whether the step is reset.
   struct reset_map {
     affine<scalar> map;
     bool reset;
@@ -69,8 +69,8 @@ struct panel_steps {
     return {here.map(p, read), reset};
   }
 
-  /// Loads the inputs of a panel, and the factors that its columns share; makes the triangle.
-  /// Beyond the end of the sequence nothing is added, and nothing forgotten.
+  /// Loads the inputs of a panel and the factors that its columns share, and builds the triangle.
+  /// After the end of the sequence inputs are 0 and factors are 1.
   SCANREC_DEVICE void load_panel(const R& here, const panel_position& at) const {
     const auto zero = simd::constant<scalar>(0);
     for_sites([&](int r, int column) {
@@ -79,7 +79,7 @@ struct panel_steps {
           partition.there(at, r, column) ? map_at(here, site(at, r, column)).map.u : zero);
     });
     for (int r = device::thread_index(); r < chunk_steps; r += threads) {
-      // Factors that are the same in time are those of the first step.
+      // Factors that are shared in time are those of the first step.
       const int from = partition.in_time() ? 0 : r;
       reset_map m{affine<scalar>::identity(), false};
       if (partition.there(at, from, 0)) m = map_at(here, site(at, from, 0));
@@ -88,7 +88,8 @@ struct panel_steps {
     matrix::build(here.resets.present());
   }
 
-  /// The map of a thread's 16 steps of a column with its own factors, and whether a step is reset.
+  /// The map of a thread's 16 steps of a column with its own factors, and whether any step is
+  /// reset.
   struct block_map {
     map all;
     bool reset;
@@ -105,7 +106,7 @@ struct panel_steps {
     }
     return own;
   }
-  // Block maps in shared memory, in the place of the panel.
+  // Block maps use the shared memory of the panel.
   static constexpr std::int64_t block_resets_first = shared_room(threads, sizeof(map));
   static constexpr std::int64_t block_maps_bytes =
       block_resets_first + shared_room(threads, sizeof(int));
@@ -119,14 +120,15 @@ struct panel_steps {
             device::shared_array<int>(block_resets_first).load(i) != 0};
   }
 
-  /// The place of a column's map among those of chunks.
+  /// The index of a column's map among the maps of chunks.
   SCANREC_DEVICE std::int64_t map_index(const panel_position& at, int column) const {
     const std::int64_t lane = partition.lane_of(at.g, at.b, partition.channel_at(at, column));
     return (at.chunk + (partition.in_time() ? column : 0)) * partition.lane_count() + lane;
   }
 };
 
-/// Calls f(recurrence at the panel's lanes, place) for the panels of a block, one after the other.
+/// Calls f(recurrence at the row, recurrence at the first channel, position) for the panels of a
+/// block in order.
 template <class R, class F>
 SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, const region& stack,
                                std::int64_t panel, F f) {

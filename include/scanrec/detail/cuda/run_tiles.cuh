@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel of look_back: a block takes a tile, or all tiles of its channels one after the other.
+// The kernel of look_back: a block processes one tile, or all tiles of its channels in turn.
 //
-// It reads the steps of its tile, composes their maps and sends the map of the tile to those after
-// it. From the messages of the tiles before it finds the state before its tile (tiles_before.cuh),
-// sends the state after it, and computes its steps.
+// It reads the steps of its tile, composes their maps, and sends the map of the tile to later
+// tiles. It finds the state before its tile from the messages of earlier tiles (tiles_before.cuh).
+// Then it sends the state after its tile, and computes its steps.
 //
 // If applying the map of a tile gives a state that is not finite in the compute type, the map is
 // not used. Then the leading thread computes the steps of the tile one by one, and sends the state
-// after them. This choice depends on the data alone.
+// after them. This choice depends only on the data.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// How a block gets its tiles: it draws one, or takes all tiles of its channels in turn, where
-/// there are blocks enough without splitting time.
+/// How a block gets its tiles. It draws one by ticket, or processes all tiles of its channels in
+/// turn if there are enough blocks without splitting time.
 enum class tile_order { by_ticket, in_turn };
 
 /// Assume holds for all steps except those whose neighbour lies outside the sequence.
@@ -70,10 +70,10 @@ struct run_tiles {
   column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
-  // First bytes of the parts of shared memory: the drawn tile; maps of warps; results of
-  // compose_segments; the state before the tile in every channel; a flag for each nonfinite
-  // channel; kinds of the received messages, later reused for flags of nonfinite threads; received
-  // states; sums; received maps; staged arrays; recomputed states; terms of sums.
+  // Byte offsets of the parts of shared memory, in this order: the drawn tile; maps of warps;
+  // results of compose_segments; the state before the tile per channel; a flag per channel for
+  // values that are not finite; kinds of received messages, later reused as such flags per thread;
+  // received states; sums; received maps; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -123,8 +123,8 @@ struct run_tiles {
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
-    // Messages are on their way together with the steps, unless these pass through shared memory:
-    // then it costs more than it gains.
+    // Messages are loaded together with the steps, to overlap the latencies. With staged steps this
+    // costs more than it gains.
     typename tiles_before<R>::received early;
     if constexpr (Order == tile_order::by_ticket)
       if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
@@ -186,22 +186,22 @@ struct run_tiles {
     turns.end(recurrence, partition, at);
     columns.gather(recurrence, partition, at);
   }
-  // Whether a tile passes through shared memory in whole rows.
+  // Whether a tile passes through shared memory as whole rows.
   SCANREC_DEVICE bool in_rows(std::int64_t tile) const {
     return Order == tile_order::in_turn && rows.have(partition, tile);
   }
   SCANREC_DEVICE void begin_rows(const tile_position& at) const {
     if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), partition, at, staged);
   }
-  // Passes the state after a tile on: to the block of the next tile, or to the same thread.
+  // Passes on the state after a tile: to the block of the next tile, or to the same thread.
   SCANREC_DEVICE void pass(const tile_position& at, const carry& x) const {
     if constexpr (Order == tile_order::by_ticket)
       before_it().state_after(at).send(x, call_number());
     else
       device::shared_array<carry>(seen_states).store(device::thread_index(), x);
   }
-  // The recurrence at the lane of the thread. It is constructed where it is used, because keeping
-  // it would take the registers of the steps.
+  // The recurrence at the lane of the thread. It is constructed at each use, because keeping it
+  // would take registers that the steps need.
   SCANREC_DEVICE R at_lane(tile_position at) const {
     device::pin(at.c);
     return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
@@ -226,7 +226,7 @@ struct run_tiles {
   SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
     return maps::template finite_after<lane>(m, x);
   }
-  // Loads the steps of a thread, and composes their maps.
+  // Loads the steps of a thread and composes their maps.
   template <class Algebra>
   SCANREC_DEVICE void load_segment(const tile_position& at, const Algebra& algebra, step* now,
                                    map& own) const {
@@ -259,14 +259,14 @@ struct run_tiles {
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
         const inner_position p = inner_position_of(at, k);
-        // At the ends of a sequence a neighbour is missing, and nothing is assumed.
+        // At the ends of a sequence a neighbour is missing, so nothing is assumed.
         now[k] = at_edge(p.time) ? here.template load<scalar>(position_of(at, p.time))
                                  : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
       }
   }
-  // A whole segment within the sequence loads all its steps before it uses any.
+  // For a whole segment within the sequence: all loads are issued before the first use.
   template <bool InRegisters, class Algebra>
   SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_position& at,
                                                        const Algebra& algebra, step* now,
@@ -280,12 +280,12 @@ struct run_tiles {
       own = k == 0 ? m : algebra.compose(own, m);
     }
   }
-  // Whether a step has its neighbour outside the sequence.
+  // Whether the neighbour of a step lies outside the sequence.
   SCANREC_DEVICE bool at_edge(std::int64_t time) const {
     return (scanrec::detail::halo_of<R> > 0 && time == partition.steps - 1) ||
            (scanrec::detail::halo_of<R> < 0 && time == 0);
   }
-  // The place of step k, which is in its array or in registers.
+  // The position of step k, in its array or in registers.
   template <bool InRegisters = false>
   SCANREC_DEVICE static inner_position inner_position_of(const tile_position& at, int k) {
     return {at.first + k, at.c, InRegisters ? k : at.first + k};
@@ -302,7 +302,7 @@ struct run_tiles {
 
   // ---- within a tile ----------------------------------------------------------------------------
 
-  // Whether any thread of the channel has found a number that is not finite. Rare.
+  // Whether any thread of the channel has found a value that is not finite. Rare.
   SCANREC_DEVICE bool column_is_nonfinite(const tile_position& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
     verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
@@ -314,14 +314,14 @@ struct run_tiles {
     return any;
   }
 
-  // Whether a thread has a whole segment, all results of which go through shared memory.
+  // Whether a thread has a whole segment and all its outputs are staged.
   SCANREC_DEVICE bool takes_staged(const tile_position& at) const {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;
   }
-  // Computes the steps of a thread; in a nonfinite channel the leading thread computes the whole
-  // tile. Values that follow from the position of the thread are computed again, since keeping them
-  // takes registers.
+  // Computes the steps of a thread. If a channel has values that are not finite, its leading thread
+  // computes the whole tile. Values that follow from the position of the thread are recomputed, to
+  // save registers.
   SCANREC_DEVICE void run_segment(tile_position at, const step* now, bool nonfinite,
                                   bool unknown) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 on samples that do not come at regular times, on a GPU: gates and scales of every step, and
-// the adjoint of that. See scanrec/detail/cpu/s5_intervals.hpp.
+// S5 with irregular sampling intervals on a GPU: gates and scales of every step, and their adjoint.
+// See scanrec/detail/cpu/s5_intervals.hpp.
 #pragma once
 
 #include <complex>
@@ -14,7 +14,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// What state p of a step is multiplied by, in the type of the system.
+/// Gate and scale of state p for a step, in the type of the system.
 template <class R>
 SCANREC_HD scanrec::detail::discretised_lanes<R> discretised_step(const s5_system<const R>& s,
                                                                   std::int64_t p, R interval) {
@@ -22,7 +22,7 @@ SCANREC_HD scanrec::detail::discretised_lanes<R> discretised_step(const s5_syste
                                               interval * scanrec::detail::step_size(s.log_step[p]));
 }
 
-/// Writes the gates of every step, and multiplies what came of u by the scales.
+/// Writes the gates of every step, and multiplies B u, in `states`, by the scales.
 template <class R>
 struct discretise_rows {
   s5_system<const R> s;
@@ -37,7 +37,7 @@ struct discretise_rows {
   }
 };
 
-/// Where the states before a step are, in one direction.
+/// The states before the steps, in one direction of time.
 template <class R>
 struct states_before {
   rows_ref<const std::complex<R>> states;
@@ -46,10 +46,10 @@ struct states_before {
   std::int64_t steps;
   int direction;  // 0: forward, 1: backward in time
 
-  /// 0 where no link leads to the step.
+  /// The state before a step; 0 if the step is the first one without an initial state, or is reset.
   SCANREC_DEVICE complex_of<R> at(std::int64_t b, std::int64_t t, std::int64_t p) const {
     const std::int64_t from = direction == 0 ? t - 1 : t + 1, later = direction == 0 ? t : from;
-    // A reset cuts the link to the step before it in time.
+    // A reset lies between a step and the step before it in time, for both directions.
     if (resets.data && later < steps &&
         resets.data[b * resets.strides.batch + later * resets.strides.time +
                     (resets.shape.channel > 1 ? p * resets.strides.channel : 0)])
@@ -61,9 +61,10 @@ struct states_before {
   }
 };
 
-/// From the gradients v of the inputs of the scan in one direction: sums of those of lambda and
-/// log_step per chunk of rows, those of the intervals, written or added, and v turned into the
-/// gradients of B u. A warp per chunk.
+/// Computes the adjoint of the discretisation from v, the gradients of the scan inputs in one
+/// direction. Writes the gradients of lambda and log_step, summed per chunk of rows. Writes the
+/// gradients of the intervals, or adds to them. Turns v into the gradients of B u. One warp per
+/// chunk.
 template <class R>
 struct steps_vjp {
   static constexpr int threads = device::warp_size, blocks_together = 16;
@@ -73,7 +74,7 @@ struct steps_vjp {
   rows_ref<const std::complex<R>> projected;  // B u
   states_before<R> before;
   rows_ref<std::complex<R>> v;
-  rows_ref<R> intervals_grad;  // null: not wanted
+  rows_ref<R> intervals_grad;  // null: not computed
   extents shape;               // batch and time
   std::int64_t chunks;
   std::complex<R>* by_lambda;  // (chunks, P)
@@ -82,7 +83,7 @@ struct steps_vjp {
   SCANREC_DEVICE void operator()() const {
     const std::int64_t chunk = device::block_index();
     const row_range rows(chunk, chunks, shape.batch * shape.time);
-    // Once at least: without states the gradients of intervals are 0.
+    // Runs at least once: without states the gradients of intervals are 0.
     for (std::int64_t first = 0; first == 0 || first < s.states; first += device::warp_size) {
       const std::int64_t p = first + device::thread_index();
       const bool there = p < s.states;
@@ -123,7 +124,7 @@ struct steps_vjp {
                     conjugate(scanrec::detail::discretise_lanes<R>(s.method, lambda, step).scale)));
     return d;
   }
-  // Sums over the states of the warp.
+  // Sums a gradient over the states of the warp. Writes the sum, or adds it if `more` or backward.
   SCANREC_DEVICE void add_interval(std::int64_t b, std::int64_t t, R mine, bool more) const {
     const int lane = device::thread_index();
     for (int apart = device::warp_size / 2; apart > 0; apart /= 2)

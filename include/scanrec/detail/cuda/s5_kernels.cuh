@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What surrounds the scan and the matrix products of a diagonal state space on a GPU: parameters
-// made ready for products, their gradients, and rows that are scaled or summed.
+// Kernels for a diagonal state space on a GPU, besides the scan and the matrix products. They
+// prepare parameters for products, compute gradients of parameters, and scale or sum rows.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// The parameters of a diagonal state space in device memory, or their gradients: P states, H
-/// inputs, Q outputs, rows one after the other. R is float or double, const where they are read.
+/// The parameters of a diagonal state space in device memory, or their gradients. There are P
+/// states, H inputs and Q outputs, and matrices are stored row by row. R is float or double; it is
+/// const for read-only systems.
 template <class R>
 struct s5_system {
   using real = std::remove_const_t<R>;
@@ -26,18 +27,18 @@ struct s5_system {
   complex* lambda = nullptr;  ///< (P); per unit of time, or (nu, theta) of the ring
   complex* input = nullptr;   ///< B, (P, H)
   complex* output = nullptr;  ///< C, (Q, P); bidirectional: (Q, 2P)
-  R* feedthrough = nullptr;   ///< D, (Q), Q = H; null: none
-  R* log_step = nullptr;      ///< (P): logarithms of the steps; of no meaning to the ring
+  R* feedthrough = nullptr;   ///< D, (Q), Q = H; null: absent
+  R* log_step = nullptr;      ///< (P): logarithms of the steps; ignored for the ring
   std::int64_t states = 0, inputs = 0, outputs = 0;  ///< P, H, Q
-  bool bidirectional = false;  ///< as many states again run from the end of time
+  bool bidirectional = false;                        ///< P more states run backwards in time
   discretisation method = discretisation::zero_order_hold;
   bool conjugate_symmetry = true;  ///< the P states stand for 2P in conjugate pairs: y = 2 Re(C x)
 
-  /// Channels of the states of s5().
+  /// The number of channels of the states of s5().
   [[nodiscard]] SCANREC_HD std::int64_t state_channels() const {
     return bidirectional ? 2 * states : states;
   }
-  /// The same, to be read.
+  /// Converts to a read-only system.
   template <class C>
   requires(std::is_same_v<C, const R> && !std::is_const_v<R>) operator s5_system<C>()
       const {  // NOLINT(google-explicit-constructor)
@@ -63,28 +64,28 @@ SCANREC_HD complex_of<double> in_double(complex_of<R> x) {
   return {static_cast<double>(x.re), static_cast<double>(x.im)};
 }
 
-/// A system made ready for real products: complex arrays are real ones with two columns each.
+/// The matrices of a system for real products. A complex column becomes two real columns.
 template <class R>
 struct s5_matrices {
-  std::complex<R>* gate = nullptr;  // P; where steps differ not set, and input is not scaled
+  std::complex<R>* gate = nullptr;  // P; if steps vary it is not set, and B is not scaled
   R* to_states = nullptr;           // H x 2P: B_bar, transposed
   R* to_outputs = nullptr;          // 2P (4P) x Q: C, transposed
 };
 
-/// gate and scale of state p, computed in double.
+/// Gate and scale of state p, computed in double.
 template <class R>
 SCANREC_HD scanrec::detail::discretised_lanes<double> discretised_state(const s5_system<const R>& s,
                                                                         bool varies,
                                                                         std::int64_t p) {
   if (varies) return {{0, 0}, {1, 0}};
   const bool steps = s.method != discretisation::ring;
-  // The step is a number of the system's type, as everywhere.
+  // The step size is computed in the type of the system, as in all other code.
   return scanrec::detail::discretise_lanes<double>(
       s.method, in_double(read(s.lambda + p)),
       steps ? scanrec::detail::step_size(s.log_step[p]) : R(0));
 }
 
-/// A thread per number of the matrices.
+/// Computes the matrices, one thread per number.
 template <class R>
 struct make_s5_matrices {
   static constexpr int threads = 128, blocks_together = 4;
@@ -126,16 +127,16 @@ struct make_s5_matrices {
   }
 };
 
-/// Gradients of what is made of parameters.
+/// Gradients of the matrices.
 template <class R>
 struct s5_matrix_gradients {
   const std::complex<R>* gate = nullptr;  // P
-  const R* to_states = nullptr;           // H x 2P, of inputs times B_bar
+  const R* to_states = nullptr;           // H x 2P
   const R* to_outputs = nullptr;          // 2P (4P) x Q
 };
 
-/// Adds to the gradients of lambda, log_step, B and C: a thread per number. Those of lambda and
-/// log_step are left alone where steps differ.
+/// Adds to the gradients of lambda, log_step, B and C, one thread per number. If steps vary, the
+/// gradients of lambda and log_step are not changed.
 template <class R>
 struct add_s5_gradients {
   static constexpr int threads = 128, blocks_together = 4;
@@ -205,7 +206,7 @@ struct rows_ref {
   SCANREC_HD E* at(std::int64_t b, std::int64_t t) const { return data + b * batch + t * time; }
 };
 
-/// A warp per row: op(b, t, channel).
+/// Calls op(b, t, channel) for all elements, one warp per row.
 template <class Op>
 struct for_each_in_rows {
   static constexpr int threads = 256, blocks_together = 4;
@@ -230,7 +231,7 @@ void in_rows(const extents& shape, const Op& op, stream_t stream) {
   const std::int64_t rows = shape.channel > 0 ? shape.batch * shape.time : 0;
   launch(kernel{op, shape}, (rows + kernel::rows_of_block - 1) / kernel::rows_of_block, stream);
 }
-/// into = from * factors, a factor per channel.
+/// into = from * factors, with a factor per channel.
 template <class R>
 struct scale_rows {
   rows_ref<const R> from;
@@ -250,8 +251,8 @@ struct add_rows {
   }
 };
 
-// ---- sums over rows ---------------------------------------------------------------------------
-// Rows fall into chunks by their number alone; the sums of chunks are added in their order.
+// The chunk of a row depends only on its number and the shape. The sums of chunks are added in
+// order.
 
 inline constexpr std::int64_t chunk_rows = 64;
 inline std::int64_t row_chunks(const extents& shape) {
@@ -269,7 +270,7 @@ struct row_range {
   SCANREC_HD static std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 };
 
-/// Of two arrays, the sum over rows of their product, per chunk and channel. A block per chunk.
+/// Sums the product of two arrays over rows, per chunk and channel. One block per chunk.
 template <class R>
 struct dot_rows {
   static constexpr int threads = 128, blocks_together = 4;
@@ -293,7 +294,7 @@ struct dot_rows {
     }
   }
 };
-/// Adds the sums of chunks to what is there; a thread per number.
+/// Adds the sums of all chunks to `into`, one thread per number.
 template <class R>
 struct add_chunks {
   static constexpr int threads = 128, blocks_together = 8;
@@ -310,7 +311,7 @@ struct add_chunks {
     into[i] += static_cast<R>(sum);
   }
 };
-/// Launches a kernel with a thread per number.
+/// Launches a kernel with one thread per number.
 template <class Kernel>
 void per_number(const Kernel& kernel, std::int64_t count, stream_t stream) {
   launch(kernel, (count + Kernel::threads - 1) / Kernel::threads, stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What s5() and s5_vjp() on GPUs have in common: the system and its matrices, memory, products of
-// rows.
+// The common part of s5() and s5_vjp() on GPUs: the system and its matrices, the workspace,
+// products of rows.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A call of a system, and what of the workspace is whose: of the scans first, which find it as
-/// they left it, then the system's matrices and what else `reserve` is asked for.
+/// A call for a system, and the layout of its workspace. The first bytes belong to the scans, which
+/// rely on the contents that earlier calls left. The matrices of the system and all other arrays of
+/// `reserve` follow.
 template <class Backend, class R>
 class s5_on_device : public scanrec::detail::s5_call<R> {
  public:
@@ -46,7 +47,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
           scanrec::detail::text(inputs, " inputs and ", outputs, " outputs"));
     check_pointers("system", s);
   }
-  /// Of parameters or gradients.
+  /// Checks the pointers of parameters or of gradients.
   template <class E>
   void check_pointers(const char* argument, const s5_system<E>& of) const {
     const auto there = [&](const char* what, const void* p, std::int64_t count) {
@@ -60,7 +61,8 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     there("feedthrough", of.feedthrough, s.feedthrough ? outputs : 0);
   }
 
-  /// Room for so many elements; where it is, once there is a workspace.
+  /// Reserves memory for `count` elements. Returns its address, or null if there is no workspace
+  /// yet.
   template <class E>
   E* reserve(std::int64_t count) {
     const std::int64_t first = bytes;
@@ -77,7 +79,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     m.to_states = reserve<R>(2 * inputs * states);
     m.to_outputs = reserve<R>(2 * this->state_channels() * outputs);
   }
-  /// A view that describes the gate of a scan before there is a workspace.
+  /// The view of the gates of a scan. Before there is a workspace it only describes their layout.
   sequence_view<const complex> gate(const sequence_view<const complex>& of_steps,
                                     const extents& shape) const {
     static const complex somewhere{};
@@ -88,7 +90,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     const make_s5_matrices<R> kernel{s, varies, m};
     per_number(kernel, kernel.count(), on.stream);
   }
-  /// Queues into = rows * matrix (or its transpose), or adds that.
+  /// Queues into = rows * matrix, or into += rows * matrix if `adds`. The matrix may be transposed.
   template <class From, class Into>
   void map_rows(const products& of, const extents& shape, const sequence_view<From>& from,
                 const R* matrix, bool transposed, bool adds,
@@ -127,7 +129,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
   static std::int64_t columns(const sequence_view<E>& view) {
     return parts<E> * view.shape.channel;
   }
-  // Rows of a view as real numbers, to be read or written.
+  // The rows of a batch row as a matrix of real numbers.
   template <class Number, class E>
   static matrix_ref<Number> piece(const sequence_view<E>& view, std::int64_t b) {
     return {reinterpret_cast<Number*>(view.data + b * view.strides.batch),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint of selective scans: a block processes time from the end with the gradients of the
-// states of its channels in registers. States are recomputed: from checkpoints to chunks, within a
-// chunk to every fourth step, and from there with the gates in registers.
+// The adjoint kernel of selective scans. A block processes time from the end, with the gradients of
+// the states of its channels in registers. States are recomputed: from checkpoints to chunks,
+// within a chunk to every fourth step, and from there with the gates in registers.
 //
-//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
+//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: gradient of sum_n C x
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
 //
-// Complex: with the conjugates of a, A, B, C and x, twice g, and real parts in u and step.
+// For complex states, a, A, B, C and x are conjugated, g is doubled, and the gradients of u and
+// step are real parts.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct selective_vjp_kernel {
                                              ? 2
                                              : (Shape::own == 2 ? 4 : 3);
   static constexpr bool synchronises = true;
-  /// Chunks of a checkpoint interval.
+  /// Chunks per checkpoint interval.
   static constexpr int chunks = memory::checkpoint_interval / Shape::steps;
   /// Numbers per block of selective_vjp_room::states.
   static constexpr std::int64_t kept_states = (chunks - 1) * Shape::own * selective_threads;
@@ -63,7 +64,8 @@ struct selective_vjp_kernel {
     device::shared_array<stored> before;
     stored* chunk_states;
     X x[S], gate[S], carry[S];
-    // Running sums of a checkpoint interval; those before are in the workspace, but for two.
+    // Running sums of a checkpoint interval. The sums of earlier intervals are in the workspace, or
+    // in all_d and all_bias.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
     double all_d = 0, all_bias = 0;
 
@@ -80,7 +82,7 @@ struct selective_vjp_kernel {
     SCANREC_DEVICE SCANREC_INLINE stored& chunk_state(int chunk, int i) const {
       return chunk_states[(chunk * S + i) * selective_threads];
     }
-    // Four steps back, from the states before them.
+    // Computes the vjp of four steps from the states before them.
     SCANREC_DEVICE SCANREC_INLINE void vjp_four_steps(int t) {
       using scanrec::detail::add_real_dot, scanrec::detail::add_real_product;
       using scanrec::detail::add_scaled, scanrec::detail::add_scaled_conj;
@@ -168,7 +170,8 @@ struct selective_vjp_kernel {
       SCANREC_UNROLL
       for (X& of : x) of = base::zero();
     }
-    // Adds to sums of this thread in the workspace, in the wide type.
+    // Adds to the sums of this thread in the workspace, in the wide type. `first`: overwrites them
+    // instead.
     SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const X (&x)[S],
                                                   bool first) const {
       if (sums_of == nullptr) return;
@@ -186,7 +189,7 @@ struct selective_vjp_kernel {
         if constexpr (parts == 2) add(own[1], x[i].im);
       }
     }
-    // Takes the gradients of the states behind a checkpoint interval to those of the states before
+    // Turns the gradients of the states after a checkpoint interval into those of the states before
     // it.
     SCANREC_DEVICE SCANREC_INLINE void vjp_interval(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * memory::checkpoint_interval;
@@ -235,7 +238,7 @@ struct selective_vjp_kernel {
 
     SCANREC_DEVICE SCANREC_INLINE void run() {
       this->load_states(p.final_grad, carry);
-      device::synchronise_block();  // D and bias are there
+      device::synchronise_block();  // publishes D and bias
       const std::int64_t checkpoint_intervals =
           (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval;
       for (std::int64_t number = 0; number < checkpoint_intervals; ++number) vjp_interval(number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of selective scans on GPUs to their kernels: checks, workspace, launches.
+// Calls of selective scans on GPUs: argument checks, workspace, launches.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ namespace detail {
 
 using scanrec::detail::real_part_of;
 
-/// Returns the problem. Throws if it has more states than fit a block; CPUs have no such limit.
+/// Returns the problem. Throws if it has more states than a block supports; CPUs have no such
+/// limit.
 template <class Problem>
 Problem taken(const char* call, const Problem& p) {
   using V = typename Problem::value;
@@ -37,12 +38,12 @@ Problem taken(const char* call, const Problem& p) {
   return p;
 }
 
-/// Calls f(shape, kind) of the blocks for a problem.
+/// Calls f(shape, kind) with the block shape and kernel kind of a problem.
 template <selective_pass Pass, class V, class F>
 auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
   using enum selective_kind;
   return with_selective_shape<V, Pass>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
-    // Doubles and complex numbers have one kernel for everything.
+    // For double and complex numbers, one kernel serves all calls.
     if constexpr (sizeof(V) <= 4)
       if (is_plain(p)) return f(shape, std::integral_constant<selective_kind, plain>());
     return f(shape, std::integral_constant<selective_kind, any>());
@@ -90,15 +91,14 @@ template <class V>
 struct selective_vjp_layout {
   static constexpr int parts = scanrec::detail::parts_of<simd::lane_t<V, 1>>;
   selective_vjp_room<V> room;
-  V* checkpoints =
-      nullptr;  // (batch, checkpoint interval, channel, state); null: the call brings its own
+  V* checkpoints = nullptr;  // (batch, checkpoint interval, channel, state); null: caller-provided
   std::int64_t bytes = 0;
 
   selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {
     using scanrec::detail::clipped_product;
     scanrec::detail::arena pieces(memory, 16);
     const auto take = [&]<class T>(T*& position, std::int64_t count) {
-      // At least one element: a null pointer means that a sum is not wanted.
+      // At least one element, because a null pointer means that a sum is not computed.
       position = pieces.take<T>(std::max<std::int64_t>(count, 1));
     };
     with_selective_kernel<selective_pass::adjoint>(
@@ -188,7 +188,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // The states that blocks keep are not zeros.
+  // The workspace contains kept states and sums, which are not zero.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The elements of a chunk as the threads of a block take them: in runs that lie side by side in
-// memory, along the channels or along the steps, whichever u does. A run of an array that is
-// aligned to it is loaded and stored at once. Where a thread finds its elements of an array is
-// worked out once, and kept in shared memory: the registers are for states.
+// The assignment of the elements of a chunk to the threads of a block. A thread has runs of
+// elements that are neighbours along channels or along steps, whichever is contiguous in u. A run
+// is one access if the array is aligned. Offsets are computed once and kept in shared memory,
+// because registers are needed for states.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,14 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// What kernels are compiled for: B and C of every step, no resets and no intervals; or anything.
+/// The calls that a kernel supports. plain: B and C vary with the step, and there are no resets or
+/// intervals. any: all calls.
 enum class selective_kind { plain, any };
 
-/// What the elements of a run have beside each other.
+/// The axis of runs.
 enum class selective_runs { channels, steps };
 
-/// A block that takes elements, at a place.
+/// The elements of a block.
 template <class Shape, selective_kind Kind>
 class selective_elements {
  public:
@@ -49,7 +50,7 @@ class selective_elements {
         bias_runs_(Shape::bias),
         reset_mask_(reset_mask_byte),
         offsets_(offsets_byte),
-        // Along the steps where these lie side by side in u, in either direction.
+        // Runs are along steps if time is contiguous in u, in either direction.
         along_channels_(p.u.strides.channel == 1 ||
                         (p.u.strides.time != 1 && p.u.strides.time != -1)) {
     if (along_channels_) {
@@ -67,7 +68,7 @@ class selective_elements {
     }
   }
 
-  /// Calls f with the runs that this block has, a constant.
+  /// Calls f with the axis of runs as a constant.
   template <class F>
   SCANREC_DEVICE SCANREC_INLINE void along(const F& f) const {
     if (along_channels_)
@@ -75,16 +76,17 @@ class selective_elements {
     else
       f(std::integral_constant<selective_runs, selective_runs::steps>());
   }
-  /// Goes to the chunk that begins at a step, or before the first one.
+  /// Moves to the chunk that begins at step `begin`, which is negative if the first chunk is
+  /// incomplete.
   SCANREC_DEVICE SCANREC_INLINE void stand_at(std::int64_t begin) {
     begin_ = begin;
     idle_ = begin < 0 ? static_cast<int>(-begin) : 0;
   }
-  /// Whether all elements of all threads are there.
+  /// Whether all elements of all threads exist.
   SCANREC_DEVICE SCANREC_INLINE bool whole() const {
     return even && idle_ == 0 && at_.count == Shape::channels;
   }
-  /// The step and the channel of the k-th element of a run, in the chunk.
+  /// The step and channel of the k-th element of a run, within the chunk.
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE int step_of(int of_run, int k) const {
     if constexpr (Along == selective_runs::channels)
@@ -99,16 +101,16 @@ class selective_elements {
     else
       return channel_of_run_ + of_run * (selective_threads * run / Shape::steps);
   }
-  /// Its place among rows in shared memory.
+  /// The index of the k-th element of a run in rows in shared memory.
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE int slot(int of_run, int k) const {
     return step_of<Along>(of_run, k) * row + channel_of<Along>(of_run, k);
   }
-  /// Whether this thread has any.
+  /// Whether this thread has elements.
   SCANREC_DEVICE SCANREC_INLINE bool has_elements() const {
     return even || thread_ < Shape::with_elements;
   }
-  /// Whether an element is there.
+  /// Whether an element exists.
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE bool there(int of_run, int k) const {
     return has_elements() && channel_of<Along>(of_run, k) < at_.count &&
@@ -117,21 +119,22 @@ class selective_elements {
 
   // ---- arrays -----------------------------------------------------------------------------------
 
-  /// Remembers where this thread has its elements of the k-th array.
+  /// Stores the offset of this thread's elements in the k-th array.
   SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int k) {
     if (!rows.present() || !has_elements()) return;
     const auto& s = rows.strides;
     const std::int64_t first = rows.offset(at_.batch, 0, at_.channel);
     offsets_.store(k * Shape::with_elements + thread_,
                    first + step_ * s.time + channel_of_run_ * s.channel);
-    // Chunks begin a whole number of runs before the last step.
+    // Chunks begin a whole number of runs before the end, so all have the alignment of step time %
+    // run.
     const std::int64_t beside = along_channels_ ? s.channel : s.time;
     const std::int64_t between = along_channels_ ? s.time : s.channel;
     const bool aligned =
         beside == 1 && between % run == 0 && rows.aligned(first + p_.time % run * s.time, run);
     remember(k, aligned);
   }
-  /// Elements of the k-th array, from a run on.
+  /// Loads elements of the k-th array, from run `first_run` on.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& rows, int k, raw (&to)[Count],
                                           int first_run = 0) const {
@@ -177,18 +180,18 @@ class selective_elements {
 
   // ---- steps ------------------------------------------------------------------------------------
 
-  /// D of the elements of a run.
+  /// D for the elements of a run.
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE run_of_values d_of(int of_run) const {
     return of_channels<Along>(d_, skip_runs_, of_run);
   }
-  /// The sizes of steps, 0 where there is none, and their slopes, from deltas.
+  /// Turns deltas into step sizes, and computes their slopes. Steps that do not exist have size 0.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
                                               int first_run = 0) const {
     soften<Along>(step, slope, first_run), scale<Along>(step, slope, first_run);
   }
-  /// The same but for their intervals.
+  /// The same, without intervals.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void soften(V (&step)[Count], V (&slope)[Count],
                                             int first_run = 0) const {
@@ -210,7 +213,7 @@ class selective_elements {
     for (int e = 0; e < Count; ++e)
       step[e] = there<Along>(first_run + e / run, e % run) ? step[e] : V(0);
   }
-  /// Takes the intervals into account.
+  /// Multiplies step sizes and slopes by the intervals.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void scale(V (&step)[Count], V (&slope)[Count],
                                            int first_run = 0) const {
@@ -238,7 +241,7 @@ class selective_elements {
       reset_mask_.store(slot<Along>(of_run, k), reset ? 1u : 0u);
     }
   }
-  /// Whether step t of a channel is reset from the one before.
+  /// Whether step t of a channel is reset.
   SCANREC_DEVICE SCANREC_INLINE bool reset(int t, int channel) const {
     if constexpr (plain)
       return false;
@@ -248,14 +251,14 @@ class selective_elements {
 
   const selective_device_problem<number>& p_;
   selective_position at_;
-  device::shared_array<value_pair<V>> delta_u_;  // (step, its product with u) of (step, channel)
+  device::shared_array<value_pair<V>> delta_u_;  // (size, size * u) of (step, channel)
   device::shared_array<V> d_, bias_;             // (channel)
   int thread_;
   std::int64_t begin_ = 0;
-  int idle_ = 0;  // steps of the chunk that are before the first one
+  int idle_ = 0;  // steps of the chunk before the start of the sequence
 
  protected:
-  /// Whether an array is loaded by runs.
+  /// Records whether an array is loaded in runs.
   SCANREC_DEVICE SCANREC_INLINE void remember(int k, bool in_runs) {
     in_runs_ |= in_runs ? 1u << k : 0u;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans forward: a block processes time with the states of its channels in registers.
-// While a chunk is processed the elements of the next one are on their way to registers.
+// The forward kernel of selective scans. A block processes time with the states of its channels in
+// registers. It loads the elements of the next chunk to registers while it processes the current
+// one.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Takes the states of a thread's channel through four steps from t on. `each(j, i, a, last, x)` is
-/// told of every state behind its step and before it.
+/// Advances the states of a thread by four steps from t on. Calls each(j, i, a, last, x) for step t
+/// + j and state i, with the gate a, and the states before and after the step.
 template <class Tile, class X, int S, class Each>
 SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&rate)[S], int t,
                                                   X (&x)[S], const Each& each) {
@@ -69,7 +70,7 @@ struct selective_forward_kernel {
 
     device::shared_array<V> y;
     device::shared_array<run_of_values> keep;  // (u or z, run, thread)
-    raw u[E], delta[E], z[E];                  // on their way
+    raw u[E], delta[E], z[E];                  // loaded ahead
     raw b[tile::parts][tile::M], c[tile::parts][tile::M];
     X x[S], gate[S];
 
@@ -97,7 +98,8 @@ struct selective_forward_kernel {
         if (p.out.present()) this->load_bc(p.c, this->c_, 0, c);
       }
     }
-    // What was on its way has arrived: behind the last chunk nothing of it is kept.
+    // After the last chunk nothing is loaded ahead. Clearing the registers ends the lifetime of
+    // their values.
     SCANREC_DEVICE SCANREC_INLINE void drop() {
       tile::forget(u), tile::forget(delta), tile::forget(z);
     }
@@ -198,7 +200,7 @@ struct selective_forward_kernel {
       const std::int64_t chunks = (p.time + Shape::steps - 1) / Shape::steps;
       std::int64_t begin = p.time - chunks * Shape::steps;
       this->stand_at(begin);
-      device::synchronise_block();  // D, bias, and where B and C are
+      device::synchronise_block();  // publishes D, bias and offsets
       if (chunks > 0) fetch_all();
       for (; begin < p.time; begin += Shape::steps) {
         this->stand_at(begin);
@@ -215,7 +217,7 @@ struct selective_forward_kernel {
         device::synchronise_block();
         if (p.out.present())
           this->along([&](auto runs) SCANREC_LAMBDA { this->template put<runs.value>(); });
-        // Checkpoint k has the states before step time - 128 (k + 1).
+        // Checkpoint k holds the states before step time - 128 (k + 1).
         if (end < p.time && (p.time - end) % memory::checkpoint_interval == 0)
           this->store_states(p.checkpoints, x, (p.time - end) / memory::checkpoint_interval - 1);
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of selective scans as a GPU evaluates them. Of floats by the special-function unit,
-// as far as it is exact enough: a kernel's time is its instructions, and a gate is two of them.
+// The functions of selective scans on a GPU. For floats they use the special-function unit where it
+// is accurate enough. Instructions limit the speed of the kernels, and a gate takes two.
 #pragma once
 
 #include <cmath>
@@ -17,8 +17,9 @@ namespace detail {
 
 namespace simd = scanrec::simd;
 
-/// exp(step rate), of a rate that gate_rate() has prepared. Of a float: 2 ULP, and what two
-/// roundings of the argument make of it, 2^-23 |step rate|; below the smallest normal number 0.
+/// exp(step * rate), for a rate from gate_rate(). For floats the error is 2 ULP, plus the effect of
+/// two roundings of the argument, 2^-23 |step * rate|. Results below the smallest normal number are
+/// 0.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE V selective_gate(V step, V rate) {
   if constexpr (std::is_same_v<V, float>)
@@ -34,8 +35,8 @@ SCANREC_DEVICE SCANREC_INLINE V gate_rate(V rate) {
     return rate;
 }
 
-/// The same of complex numbers: the size as above, the point of the circle to 2 u + 2 u |angle|,
-/// with u the unit roundoff.
+/// The same for complex numbers. The magnitude has the error above. The point on the unit circle
+/// has an error of 2 u + 2 u |angle|, where u is the unit roundoff.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> selective_gate(
     V step, const simd::complex_lanes<V>& rate) {
@@ -45,30 +46,31 @@ template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> gate_rate(const simd::complex_lanes<V>& rate) {
   return {gate_rate(rate.re), rate.im};
 }
-/// The sum over states that is put out, from that of the real parts: complex ones stand for pairs.
+/// The output as a sum over states, from the sum of their real parts. Complex states represent
+/// conjugate pairs, so their sum is doubled.
 template <class State, class V>
 SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
   return scanrec::detail::parts_of<State> == 2 ? sum + sum : sum;
 }
 
-/// exp(-|x|), 3 ULP: the argument of the power is taken in two parts. What is negated is a
-/// constant, or costs an instruction each time.
+/// exp(-|x|), within 3 ULP. The argument of 2^x is split into two parts. Constants contain the
+/// signs, because negating a value would cost an instruction.
 SCANREC_DEVICE SCANREC_INLINE float exp_of_minus_size(float x) {
   constexpr float log2e = 1.44269502f, rest = 1.92596299e-8f, ln2 = 0.693147182f;
-  // Further up the power is 0, and the parts of an infinity would be none.
+  // Above 128 the result is 0. Without the limit, an infinity would be split into NaNs.
   const float size = std::fabs(x), y = size > 128.0f ? 128.0f : size;
   const float high = y * -log2e;
   const float below = simd::fma(y, rest, simd::fma(y, log2e, high));
   const float e = device::exp2_nearby(high);
   return simd::fma(e, below * -ln2, e);
 }
-/// 1 / d of a float in [1, 4], within 1 ULP.
+/// 1 / d for a float in [1, 4], within 1 ULP.
 SCANREC_DEVICE SCANREC_INLINE float refined_reciprocal(float d) {
   const float near = device::reciprocal_nearby(d);
   return simd::fma(simd::fma(-d, near, 1.0f), near, near);
 }
 
-/// log(1 + exp(x)) and its slope; above 20 they are x and 1. 6 ULP.
+/// log(1 + exp(x)) and its slope, within 6 ULP. Above 20 they are x and 1.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> selective_softplus(V x) {
   if constexpr (!std::is_same_v<V, float>) {
@@ -91,7 +93,7 @@ SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> selective_softplus(V x) {
   }
 }
 
-/// 1 / (1 + exp(-x)), and 1 less that, without cancellation. 6 ULP.
+/// 1 / (1 + exp(-x)) and its complement to 1, without cancellation, within 6 ULP.
 template <class V>
 struct value_and_complement {
   V value, complement;

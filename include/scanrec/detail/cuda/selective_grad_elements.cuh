@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the adjoint of a selective scan does once per element: before a chunk is processed back,
-// from u, delta, z and the gradients of outputs to steps and gradients of y; after it, to the
-// gradients of u, delta and z, and to what D, the bias and the intervals get of them.
+// The work per element of the adjoint of a selective scan. Before a chunk is processed backwards,
+// it turns u, delta, z and the gradients of outputs into step sizes and gradients of y. Afterwards
+// it computes the gradients of u, delta and z, and their contributions to those of D, the bias and
+// the intervals.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     this->find(p.delta_grad, of_delta_grad), this->find(p.z_grad, of_z_grad);
   }
 
-  /// What processing a chunk forward takes.
+  /// Stages all data to process a chunk forward.
   SCANREC_DEVICE SCANREC_INLINE void stage_steps() const {
     this->take_bc(p.b, this->b_);
     this->along([&](auto along) SCANREC_LAMBDA {
@@ -49,7 +50,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_steps<along.value>(of_run);
     });
   }
-  /// What processing it back takes, too.
+  /// Stages all data to process a chunk forward and backwards.
   SCANREC_DEVICE SCANREC_INLINE void stage_all() const {
     this->take_bc(p.b, this->b_);
     this->take_bc(p.c, this->c_);
@@ -58,15 +59,15 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_all<along.value>(of_run);
     });
   }
-  /// What is left of the gradients of u, delta and z; leaves what D, the bias and the intervals get
-  /// of them.
+  /// Writes the gradients of u, delta and z. Leaves their contributions to D, the bias and the
+  /// intervals in shared memory.
   SCANREC_DEVICE SCANREC_INLINE void put() const {
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
       for (int of_run = 0; of_run < runs; ++of_run) this->template put<along.value>(of_run);
     });
   }
-  /// The lanes of a channel share its steps.
+  /// Adds the contributions to D and the bias. The lanes of a channel share its steps.
   SCANREC_DEVICE SCANREC_INLINE void add_elements() {
     SCANREC_KEEP_LOOP
     for (int t = this->lane_; t < Shape::steps; t += L) {
@@ -74,7 +75,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       of_bias = of_bias + x.first, of_d = of_d + x.second;
     }
   }
-  /// Leaves the sums over the channels of the block that make gradients of intervals.
+  /// Writes the sums over the channels of the block to the workspace, for gradients of intervals.
   SCANREC_DEVICE SCANREC_INLINE void put_intervals(std::int64_t begin) const {
     if constexpr (!base::plain) {
       for (int t = this->thread_; t < Shape::steps; t += selective_threads) {
@@ -86,8 +87,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     }
   }
 
-  // y, and its gradient, of complex states twice that; at last what gradients of intervals sum in
-  // y.
+  // y and its gradient, which is doubled for complex states. At the end of a chunk, y holds the
+  // terms of the gradients of intervals.
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
   device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
@@ -95,7 +96,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
 
  private:
   enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };
-  enum kept { u_value, slope, z_slope, grad };  // of a run
+  enum kept { u_value, slope, z_slope, grad };  // per run
   SCANREC_DEVICE SCANREC_INLINE int kept_at(int which, int of_run) const {
     return (which * runs + of_run) * selective_threads + this->thread_;
   }
@@ -138,7 +139,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       }
     }
     this->template scale<Along>(step, slope_of.of, of_run);
-    // Without one it is 0 as it was loaded.
+    // An absent gradient was loaded as 0.
     this->numbers(p.out_grad, of_out_grad, g, out_of.of);
     SCANREC_UNROLL
     for (int k = 0; k < together; ++k) y_of[k] = out_of.of[k];

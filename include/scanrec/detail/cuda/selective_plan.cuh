@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a selective scan is dealt to blocks and threads, and where things are in shared memory.
+// The mapping of a selective scan to blocks and threads, and the layout of shared memory.
 //
-// A block has 128 threads and some channels of one sequence; L lanes of a warp share a channel, S
-// states each: state i L + l is the i-th one of lane l. States may be complex beside real steps.
-// Time goes by in chunks, which end a whole number of chunks before the last step, so that
-// checkpoints lie between them; the steps of the first one that are before the first step are idle.
-// S and L depend on the sizes of a problem, not on its time, nor on the GPU: bits do not either.
+// A block has 128 threads and some channels of one sequence. L lanes of a warp share a channel and
+// have S states each: state i L + l is the i-th state of lane l. Steps are real, while states may
+// be complex.
+//
+// Chunks of steps are counted from the end of time, so that checkpoints lie between them. The first
+// chunk may begin before the first step; its extra steps are idle. S and L depend on the sizes of a
+// problem except its time. They do not depend on the GPU, so the order of sums is the same on every
+// GPU.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +25,7 @@ namespace detail {
 
 inline constexpr int selective_threads = 128;
 
-/// Four steps of one state, read at once.
+/// Four steps of one state, read by one access.
 template <class V>
 struct alignas(16) four_steps {
   V of[4];
@@ -30,7 +33,7 @@ struct alignas(16) four_steps {
   SCANREC_DEVICE SCANREC_INLINE static four_steps same(V x) { return {{x, x, x, x}}; }
   SCANREC_DEVICE SCANREC_INLINE V at(int j) const { return of[j]; }
 };
-/// The same of a complex state.
+/// The same for a complex state.
 template <class V>
 struct four_complex_steps {
   four_steps<V> re, im;
@@ -42,7 +45,7 @@ struct four_complex_steps {
     return {re.of[j], im.of[j]};
   }
 };
-/// B or C of a state X at four steps.
+/// B or C for a state X at four steps.
 template <class X>
 using mixed_steps =
     std::conditional_t<simd::is_complex_lanes<X>, four_complex_steps<simd::real_lane_t<X>>,
@@ -53,7 +56,7 @@ struct alignas(2 * sizeof(V)) value_pair {
   V first, second;
 };
 
-/// A state in shared memory and in a workspace, read at once.
+/// The stored form of a state in shared memory and workspaces, read by one access.
 SCANREC_DEVICE SCANREC_INLINE float stored_state(float x) { return x; }
 SCANREC_DEVICE SCANREC_INLINE double stored_state(double x) { return x; }
 template <class R>
@@ -66,7 +69,7 @@ template <class R>
 SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<R> loaded_state(const value_pair<R>& x) {
   return {x.first, x.second};
 }
-/// How states of type V are kept in memory.
+/// The stored type of states of type V.
 template <class V>
 using stored_state_t = decltype(stored_state(simd::lane_t<V, 1>()));
 
@@ -75,32 +78,33 @@ template <class V, int S, int L>
 struct selective_shape {
   using number = V;
   using value = scanrec::detail::real_part_of<V>;  // of steps, inputs and outputs
-  using state = simd::lane_t<V, 1>;                // a number, as it computes
+  using state = simd::lane_t<V, 1>;                // the compute type of a number
   static constexpr int parts = scanrec::detail::parts_of<state>;
   static constexpr int own = S, lanes = L, states = S * L;
   static constexpr int channels = selective_threads / L;
   static constexpr int warps = selective_threads / device::warp_size;
   static constexpr int steps = states * sizeof(V) > 256 ? 16 : 32;  // of a chunk
-  /// Elements per thread and array in a chunk, and those of B and C.
+  /// Elements per thread and array in a chunk, and the same for B and C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int bc_elements = states * steps / selective_threads;
-  static constexpr int run = std::min(elements, 4);  // of elements that are side by side
-  /// Rows of a step, in which a step of two channels is never in one bank, and of a state.
+  static constexpr int run = std::min(elements, 4);  // elements of a run
+  /// Row lengths of a step and of a state. The padding puts the same step of two channels in
+  /// different banks.
   static constexpr int row = channels + 1, state_row = steps + 4;
 
   static constexpr std::int64_t rounded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(value));
-  static constexpr std::int64_t bc_bytes = states * state_row * sizeof(V);  // all parts
+  static constexpr std::int64_t bc_bytes = states * state_row * sizeof(V);  // of all parts
   static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(value));
-  /// Threads that have elements, and bytes in which they remember where those of an array are.
+  /// The number of threads that have elements, and the bytes for their offsets in one array.
   static constexpr int with_elements = std::min(selective_threads, steps* channels);
   static constexpr std::int64_t offset_bytes = with_elements * sizeof(std::int64_t);
   static constexpr std::int64_t bc_offset_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && bc_elements % 4 == 0);
 
-  // Shared memory. Both kernels have (step, fed) and resets of steps and channels, B and C, D and
-  // the bias. The forward kernel also has the u and z of each thread's elements, and the places of
-  // these elements in four arrays.
+  // The layout of shared memory. Both kernels have (step size, step size * u) and resets per step
+  // and channel, B and C, D and the bias. The forward kernel also has the u and z of each thread's
+  // elements, and the offsets of these elements in four arrays.
   static constexpr std::int64_t delta_u = 0, b = delta_u + 2 * row_bytes, c = b + bc_bytes,
                                 d = c + bc_bytes, bias = d + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
@@ -112,7 +116,7 @@ struct selective_shape {
   static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
   // The adjoint also has gradients of y, sums over states, four values of each thread's elements,
-  // the states of every fourth step, products to be summed over channels, and the places of the
+  // the states of every fourth step, products to be summed over channels, and the offsets of the
   // elements in seven arrays.
   static constexpr int sum_steps =
       std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
@@ -125,19 +129,19 @@ struct selective_shape {
                                 vjp_offsets = products + 2 * warps * sum_steps * states * sizeof(V),
                                 vjp_reset_mask = vjp_offsets + bc_offset_bytes + 7 * offset_bytes,
                                 vjp_bytes = vjp_reset_mask;
-  // And softplus of its elements, where gradients of intervals are wanted.
+  // If gradients of intervals are computed, it also has the softplus of its elements.
   static constexpr std::int64_t vjp_soft = vjp_reset_mask + reset_mask_bytes,
                                 soft_bytes = elements * selective_threads * sizeof(value);
 };
 
 /// The channels of a block.
 struct selective_position {
-  std::int64_t row = 0, batch = 0, group = 0, tile = 0;  // row: of all groups of all sequences
-  std::int64_t channel = 0;                              // the first
+  std::int64_t row = 0, batch = 0, group = 0, tile = 0;  // row: index over groups and sequences
+  std::int64_t channel = 0;                              // the first channel
   int count = 0;
 };
 
-/// How many blocks, and which.
+/// The blocks of a problem, and the channels of each.
 struct selective_tiles {
   std::int64_t groups = 1, group_channels = 0, in_group = 0, rows = 0;
   int channels = 1;
@@ -161,23 +165,23 @@ struct selective_tiles {
   }
 };
 
-/// Most states of a channel; of complex ones half as many.
+/// The maximum number of states per channel; half as many for complex states.
 template <class V>
 inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::int64_t>(sizeof(V));
 
 /// The kernel that a shape is chosen for.
 enum class selective_pass { forward, adjoint };
 
-/// States per lane of floats with up to 16 states, for so many blocks of 32 channels. Four states
-/// need the fewest instructions, and one state gives the most threads. Measured on an H200 with 16
-/// to 2048 blocks of 2048 steps. Its 132 multiprocessors run 396 blocks of the adjoint at once with
-/// four states per lane, and the channels of 264 with two.
+/// States per lane for floats with up to 16 states, by the number of blocks of 32 channels. Four
+/// states need the fewest instructions, and one state gives the most threads. Measured on an H200
+/// with 16 to 2048 blocks of 2048 steps. With four states per lane, its 132 multiprocessors run 396
+/// such blocks of the adjoint at once. With two, they run the channels of 264.
 constexpr int selective_states_per_lane(selective_pass pass, std::int64_t blocks) {
   if (pass == selective_pass::forward) return blocks < 176 ? 1 : 4;
   return blocks <= 64 ? 1 : blocks > 264 && blocks <= 396 ? 4 : 2;
 }
 
-/// Calls f with the shape of the blocks for so many sequences, channels, groups and states.
+/// Calls f with the block shape for the given sizes.
 template <class V, selective_pass Pass, class F>
 auto with_selective_shape(std::int64_t batch, std::int64_t channels, std::int64_t groups,
                           std::int64_t states, F f) {

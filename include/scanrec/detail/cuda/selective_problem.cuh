@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How kernels on GPUs reach the elements of a selective scan: rows of any stored type are loaded as
-// they lie in memory, and become numbers where they are used.
+// Access to the elements of a selective scan in GPU kernels. Rows of any stored type are loaded
+// unconverted, and converted where they are used.
 #pragma once
 
 #include <bit>
@@ -21,22 +21,22 @@ namespace detail {
 using scanrec::detail::bc_array;
 using scanrec::detail::value_array;
 
-/// How elements that compute in V are stored.
+/// The stored type of elements with compute type V.
 enum class stored_as { computed, bfloat16, float16 };
 
-/// An element as it was loaded.
+/// A loaded element before conversion.
 template <class V>
 using raw_element = std::conditional_t<std::is_same_v<V, float>, std::uint32_t, V>;
 
-/// Elements that are loaded and stored at once.
+/// Elements that one access loads or stores.
 template <class T, int Count>
 struct alignas(sizeof(T) * Count) packed {
   T of[Count];
 };
 
-/// Converts loaded elements. Tests the stored type once for several elements: without branches in
-/// between, the conversions overlap. Elements of 16 bits that were loaded in runs lie two in a
-/// word, in the first half of the words of their run.
+/// Converts loaded elements. The stored type is tested once for all of them, so that their
+/// conversions overlap. 16-bit elements that were loaded in runs lie two to a word, in the first
+/// half of the words of their run.
 template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
                                               bool in_runs, V (&to)[Count]) {
@@ -69,7 +69,8 @@ SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count]
   }
 }
 
-/// (batch, time, channel, group) elements in scan order; of a B or C, states are the channels.
+/// The elements (batch, time, channel, group) of an array in scan order. B and C have states
+/// instead of channels.
 template <class V>
 struct device_rows {
   std::byte* data = nullptr;
@@ -89,7 +90,7 @@ struct device_rows {
     return batch * strides.batch + time * strides.time + channel * strides.channel +
            group * strides.group;
   }
-  /// Whether an element lies where a run of so many may be loaded at once.
+  /// Whether a run of `run` elements at an offset is aligned for a single access.
   SCANREC_DEVICE SCANREC_INLINE bool aligned(std::int64_t offset, int run) const {
     const auto position = reinterpret_cast<std::uintptr_t>(data);
     const std::uintptr_t bytes = sizeof(V) > 4 || as == stored_as::computed ? sizeof(V) : 2;
@@ -97,7 +98,7 @@ struct device_rows {
                (bytes * static_cast<std::uintptr_t>(run)) ==
            0;
   }
-  /// Loads elements at(i) for i below Count, and zeros where the offset is `none`.
+  /// Loads the elements at offsets at(i), or zeros for the offset `none`.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], const Offset& at) const {
     if (sizeof(V) > 4 || as == stored_as::computed)
@@ -105,7 +106,7 @@ struct device_rows {
     else
       load_as<std::uint16_t>(to, at);
   }
-  /// Runs of elements that lie side by side, `apart` apart.
+  /// Loads runs of contiguous elements, whose starts are `apart` apart.
   template <int Run, int Count>
   SCANREC_DEVICE SCANREC_INLINE void load_runs(raw_element<V> (&to)[Count], std::int64_t first,
                                                std::int64_t apart) const {
@@ -117,7 +118,7 @@ struct device_rows {
       load_words<std::uint16_t, std::uint32_t, Run / 2, Run>(to, first, apart);
     }
   }
-  /// Stores elements at(i), or with `add` adds to them; skips those whose offset is `none`.
+  /// Stores elements at offsets at(i), or adds to them if `add`. Skips the offset `none`.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], bool add, const Offset& at) const {
     with_stored([&](auto stored) SCANREC_LAMBDA {
@@ -146,7 +147,7 @@ struct device_rows {
       }
     });
   }
-  static constexpr std::int64_t none = INT64_MIN;  // an offset
+  static constexpr std::int64_t none = INT64_MIN;  // offset of an element that does not exist
 
  private:
   template <class F>
@@ -166,7 +167,7 @@ struct device_rows {
       to[i] = offset == none ? raw_element<V>(0) : from[offset];
     }
   }
-  // Runs of so many words, of so many elements.
+  // Loads each run of `Run` elements as `Words` words.
   template <class Stored, class Word, int Words, int Run, int Count>
   SCANREC_DEVICE SCANREC_INLINE void load_words(raw_element<V> (&to)[Count], std::int64_t first,
                                                 std::int64_t apart) const {
@@ -180,7 +181,7 @@ struct device_rows {
   }
 };
 
-/// A call of selective_scan, and one of its adjoint, on the device.
+/// The problem of selective_scan, and of its adjoint, on the device.
 template <class V>
 using selective_device_problem = scanrec::detail::selective_problem<V, device_rows>;
 template <class V>
@@ -193,7 +194,7 @@ bool is_plain(const selective_device_problem<V>& p) {
          !p.resets.present();
 }
 
-/// Numbers as real ones side by side, of which the first is the real part.
+/// The real numbers of an array. The real part of a complex number comes first.
 inline value_array<float> reals_of(const value_array<float>& of) { return of; }
 inline value_array<double> reals_of(const value_array<double>& of) { return of; }
 template <class R>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the adjoint of a selective scan sums over channels at every step: the gradients of a B and
-// C, over the channels of a warp by halving, over the warps of a block in shared memory, over
-// blocks by the next kernel.
+// The sums over channels in the adjoint of a selective scan, at every step: the gradients of B and
+// C. Channels of a warp are added by halving, warps of a block in shared memory, and blocks by the
+// next kernel.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,23 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Where the adjoint leaves what is summed further, and keeps what it needs again; states are
-/// numbers V.
+/// The workspace of the adjoint: partial sums for the next kernels, and states that it reads again.
+/// States are numbers V.
 template <class V>
 struct selective_vjp_room {
   using real = scanrec::detail::real_part_of<V>;
-  real *b = nullptr, *c = nullptr;  // (part, row of groups, tile, time, state): over its channels
-  std::int64_t of_part = 0;         // numbers of a part of these
-  real* intervals = nullptr;        // (row of groups, tile, time): the same
+  real *b = nullptr, *c = nullptr;  // (part, row of groups, tile, time, state)
+  std::int64_t of_part = 0;         // numbers per part of b and c
+  real* intervals = nullptr;        // (row of groups, tile, time)
   double *a = nullptr, *b_constant = nullptr,
          *c_constant = nullptr;          // (batch, channel, state, part)
   double *d = nullptr, *bias = nullptr;  // (batch, channel)
-  // Before every chunk of a checkpoint interval but the last, (block, chunk, state, thread).
+  // The states before every chunk of a checkpoint interval except the last, as (block, chunk,
+  // state, thread).
   stored_state_t<V>* states = nullptr;
 };
 
-/// As many channels of a warp as can differ in the order of their states.
+/// The number of channels of a warp whose states can have different orders.
 template <class Shape>
 inline constexpr int turned_channels = std::min(Shape::own, device::warp_size / Shape::lanes);
 
@@ -53,9 +54,9 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         products(Shape::products),
         own_product_(own_product()) {}
 
-  /// Sums four steps from t on, (step, own state), over the channels of a warp.
+  /// Sums the values of four steps from t on over the channels of a warp. `v` is (step, own state).
   SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[4][S], int which, int t) const {
-    // What a B or C that is no number makes of channels that are not there ends here.
+    // Channels that do not exist contribute 0, even if B or C is NaN.
     if (this->at_.count < Shape::channels) {
       SCANREC_UNROLL
       for (auto& step : v) {
@@ -64,7 +65,7 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       }
     }
     halve_states<1>(v);
-    constexpr int steps = 4 * turned / in_warp;  // that are left
+    constexpr int steps = 4 * turned / in_warp;  // per lane, after halving
     static_assert(steps > 0);
     halve_steps<4, L * turned>(v);
     const int position = own_product_ + t % Shape::sum_steps * Shape::states +
@@ -76,7 +77,7 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         products.store(position + j * Shape::states + i * L, stored_state(v[j][i]));
     }
   }
-  /// Adds the sums of the warps, and leaves those of the block for the next kernel.
+  /// Adds the sums of the warps, and writes the sums of the block for the next kernel.
   SCANREC_DEVICE SCANREC_INLINE void put_products(std::int64_t begin) const {
     device::synchronise_block();
     if (room.b != nullptr) put_products(begin, 0, room.b);
@@ -86,8 +87,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
 
   const selective_device_vjp<number>& p;
   const selective_vjp_room<number>& room;
-  std::int64_t tile_number;  // of all
-  // On their way to sums, (B or C, warp, step, state).
+  std::int64_t tile_number;  // index of the block
+  // Sums of the warps: (B or C, warp, step, state).
   device::shared_array<stored_state_t<number>> products;
 
  private:
@@ -119,8 +120,9 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       }
     }
   }
-  // Channels `turned` apart have the same order of states. Of two whose numbers differ in a bit,
-  // each keeps the states of its slots without that bit: the other has the same ones with it.
+  // Channels `turned` apart have the same order of states. If the numbers of two channels differ in
+  // one bit, each channel keeps the slots without that bit. The other channel has the same states
+  // in the slots with that bit.
   template <int Bit>
   SCANREC_DEVICE SCANREC_INLINE static void halve_states(X (&v)[4][S]) {
     if constexpr (Bit < turned) {
@@ -133,7 +135,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       halve_states<2 * Bit>(v);
     }
   }
-  // Of two channels `Apart` lanes apart, one keeps the first half of the steps.
+  // Two channels are `Apart` lanes apart: one keeps the first half of the steps, the other the
+  // second.
   template <int Count, int Apart>
   SCANREC_DEVICE SCANREC_INLINE void halve_steps(X (&v)[4][S]) const {
     if constexpr (Apart < device::warp_size) {
@@ -155,7 +158,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       halve_steps<Count / 2, 2 * Apart>(v);
     }
   }
-  // Where what is left of step 0 and slot 0 goes, of B.
+  // The index in `products` of the sum of step 0 and slot 0 that this thread has after halving, for
+  // B.
   SCANREC_DEVICE SCANREC_INLINE int own_product() const {
     int first = 0, half = 2;
     SCANREC_UNROLL

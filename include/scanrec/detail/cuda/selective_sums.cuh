@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums the partial gradients of the blocks of a selective adjoint, in a fixed order, in the wide
-// type.
+// Kernels that sum the partial gradients of the blocks of a selective adjoint, in a fixed order and
+// in the wide type.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The gradient of a B or C of every step, or of intervals: a thread per number adds the tiles of a
-/// group.
+/// Gradients of intervals, or of B or C that vary with the step: one thread per number adds the
+/// blocks of a group.
 template <class V>
 struct add_selective_tiles {
   static constexpr int threads = 128, blocks_together = 8;
@@ -38,14 +38,14 @@ struct add_selective_tiles {
   }
 };
 
-/// Gradients of arrays that all sequences share: one thread per number sums over sequences.
+/// Gradients of arrays that all sequences share: one thread per number adds the sequences.
 template <class V>
 struct add_selective_sequences {
   static constexpr int threads = 128, blocks_together = 8;
   static constexpr bool synchronises = false;
   struct sum {
     const double* partial = nullptr;  // (batch, channel, state, part)
-    value_array<V> to{};  // of real parts, each before the imaginary one if there are two parts
+    value_array<V> to{};              // real parts; each imaginary part follows its real part
     std::int64_t states = 1, parts = 1;
   };
   static constexpr int most = 5;
@@ -54,7 +54,7 @@ struct add_selective_sequences {
   std::int64_t batch, channels;
   bool update;
 
-  /// As many as all have together.
+  /// The number of values of all gradients together.
   [[nodiscard]] std::int64_t count() const {
     std::int64_t all = 0;
     for (const sum& s : sums) all += s.partial ? channels * s.states * s.parts : 0;

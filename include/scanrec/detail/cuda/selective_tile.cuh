@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of the kernels of selective scans. It loads the rows of a chunk into shared
-// memory, where steps are computed once per element and B and C serve all channels of the block,
-// and sums over the states of a channel.
+// The common part of the kernels of selective scans. It loads the rows of a chunk to shared memory,
+// where B and C serve all channels of the block, and sums over the states of a channel.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,9 @@ struct several {
   T of[Count];
 };
 
-/// Halves four values of a lane with the lane `apart` away, then two: lane j of every four has the
-/// sum over those four lanes of the j-th value. Then the lanes further away, up to L.
+/// Sums four values over L lanes. Lane j of every four has the j-th sum. Two exchanges within four
+/// lanes each halve the number of values per lane. Single values are then exchanged with lanes
+/// farther away.
 template <int L, class T>
 SCANREC_DEVICE SCANREC_INLINE T sum_over_lanes(const several<T, 4>& x, int lane) {
   const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
@@ -42,8 +42,8 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
   return {x.first + y.first, x.second + y.second};
 }
 
-/// A block at a place. State i of a lane is the lane's i-th one, but of `Turned` neighbouring
-/// channels in as many orders: the i ^ c-th of channel c of them.
+/// The states of a block. Neighbouring channels have their states in `Turned` different orders:
+/// slot i of channel c holds state i ^ (c mod Turned) of the lane.
 template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile : public selective_elements<Shape, Kind> {
  public:
@@ -114,7 +114,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
 
-  /// B or C in shared memory, (part, state, step), and which of them it is.
+  /// B or C in shared memory, as (part, state, step), and its number k.
   struct mixed_array {
     device::shared_array<V> numbers;
     device::shared_array<four_steps<V>> fours;
@@ -140,7 +140,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     stage_bc(from.steps, to, 0, first, x[0]);
     if constexpr (parts == 2) stage_bc(from.imaginary, to, 1, first, x[1]);
   }
-  /// B or C, all at once.
+  /// Loads and stages all of B or C.
   SCANREC_DEVICE SCANREC_INLINE void take_bc(const bc_array<number, device_rows>& from,
                                              const mixed_array& to) const {
     SCANREC_KEEP_LOOP
@@ -161,7 +161,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
   X rate_[S], b_constant_[plain ? 1 : S], c_constant_[plain ? 1 : S];
 
  private:
-  /// The first step and state of the M that a thread takes of B or C.
+  /// The first step and state of the M elements of B or C that a thread loads.
   struct bc_position {
     int step, state;
   };
@@ -226,8 +226,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
       return rows.load(position);
   }
 
-  static constexpr int first_bc = 8;               // of what is remembered of arrays
-  device::shared_array<std::int64_t> bc_offsets_;  // where those of this block begin
+  static constexpr int first_bc = 8;               // bit of the first array of B and C
+  device::shared_array<std::int64_t> bc_offsets_;  // offsets of B and C for this block
 };
 
 }  // namespace detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays that are contiguous along time pass through shared memory: the block copies them in memory
-// order, and each thread reads its own steps from there.
+// Staging of arrays that are contiguous along time. The block copies them to shared memory in
+// memory order, and each thread reads its own steps from there.
 //
-// A thread has a row of elements per array: its steps, and the step before or after them where a
-// recurrence reads neighbours. The length of a row is an odd number of words, so that the threads
-// of a warp access different banks.
+// A thread has a row of elements per array: its steps, and a neighbouring step if the recurrence
+// reads neighbours. The length of a row is an odd number of words, so that the threads of a warp
+// access different banks.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,12 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The staged arrays of a recurrence; bits are in the order in which it lists its arrays.
+/// The staged arrays of a recurrence. Bits are in the order in which the recurrence lists its
+/// arrays.
 struct staged_arrays {
-  std::uint32_t reads = 0, writes = 0;       // a bit each
-  std::uint32_t neighbours = 0;              // of reads: those of which neighbours are read, too
-  bool all_reads = true, all_writes = true;  // whether these are all; marks apart
+  std::uint32_t reads = 0, writes = 0;       // a bit per staged array
+  std::uint32_t neighbours = 0;              // the inputs whose neighbours are read
+  bool all_reads = true, all_writes = true;  // whether all present inputs, all outputs are staged
   std::int64_t bytes = 0;                    // of shared memory
 };
 
@@ -32,7 +33,7 @@ class tile_stage {
  public:
   staged_arrays which;
 
-  /// On the host; the first arrays that fit so many bytes.
+  /// Host only. Stages the first arrays that fit in `room` bytes.
   tile_stage(const R& r, std::int64_t room) {
     std::int64_t read_bytes = 0, written_bytes = 0;
     std::uint32_t bit = 1;
@@ -61,8 +62,8 @@ class tile_stage {
     which.bytes = std::max(read_bytes, written_bytes);
   }
 
-  /// Copies the staged inputs of a tile to shared memory at a byte; for all threads of the block.
-  /// `row` points at the tile's group and batch row.
+  /// Copies the staged inputs of a tile to shared memory, from `first_byte` on. All threads of the
+  /// block call it. `row` points at the tile's group and batch row.
   SCANREC_DEVICE void load(const R& row, const tile_partition& partition, const tile_position& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
@@ -80,7 +81,7 @@ class tile_stage {
                        if (which.neighbours & bit) pass_neighbours(field, slots, partition, at);
                      });
   }
-  /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged: then
+  /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged; then
   /// addresses differ by constants.
   template <bool All = false>
   SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition,
@@ -108,8 +109,8 @@ class tile_stage {
                              point(field, slots.address(own, at.count, true), at);
                            });
   }
-  /// Copies the staged outputs of all columns that are not left out to memory; for all threads of
-  /// the block, after a barrier.
+  /// Copies the staged outputs to memory, except the columns for which `left_out` is true. All
+  /// threads of the block call it, after a barrier.
   template <class LeftOut>
   SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_position& at,
                             std::int64_t first_byte, LeftOut left_out) const {
@@ -135,7 +136,8 @@ class tile_stage {
   template <class S>
   static constexpr std::int64_t bytes_of = (threads * row_of<S> * sizeof(S) + 15) / 16 * 16;
 
-  // Marks of one byte are not worth it; of matrices one to a thread fills its lines.
+  // Staging does not pay for reset masks of one byte. Elements over 16 bytes (matrices) use their
+  // cache lines well without it.
   template <class S>
   static constexpr bool may_be_staged = sizeof(S) > 1 && sizeof(S) <= 16;
   template <class Field>
@@ -150,7 +152,7 @@ class tile_stage {
     else
       return true;
   }
-  // Calls f(field, its slots, its bit) for those that are staged: all, or those of `bits`.
+  // Calls f(field, slots, bit) for the staged arrays: all, or those of `bits`.
   template <bool Reads, bool All = false, class Self, class F>
   SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
     std::uint32_t bit = 1;
@@ -176,7 +178,7 @@ class tile_stage {
         device::copy_ahead(slots, slot, element);
       });
     } else {
-      // All loads before the first store, none of which would wait for another.
+      // All loads are issued before the first store, so that no load waits for another.
       S values[SegmentSteps];
       for_elements(field, partition, at,
                    [&](int k, int, auto, auto* element) SCANREC_LAMBDA { values[k] = *element; });
@@ -185,7 +187,7 @@ class tile_stage {
       });
     }
   }
-  // The column of a tile that has one.
+  // The column index in a tile with a single column.
   using only_column = std::integral_constant<int, 0>;
   template <class Column>
   static constexpr bool is_only = std::is_same_v<Column, only_column>;
@@ -197,7 +199,7 @@ class tile_stage {
     const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift, c0 = at.c - at.column;
     const std::int64_t left = partition.steps - first, columns = partition.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
-    // A whole tile of one sequence: from element to element everything moves by a constant.
+    // In a whole tile of one sequence, slots and addresses advance by constants.
     if (partition.width == 1 && partition.segment_steps == SegmentSteps &&
         left >= threads * SegmentSteps) {
       constexpr int rows_on = threads / SegmentSteps * row_of<S>;
@@ -214,8 +216,8 @@ class tile_stage {
         along(corner - thread, -threads);
       return;
     }
-    // Elsewhere the block goes over the columns, one after the other. Where one is as long as the
-    // block, all threads are in the same: what changes from element to element is the same for all.
+    // Otherwise the block processes the columns in order. If a column is at least as long as the
+    // block, all threads are in the same column, so the increments are the same for all.
     const auto slot_of = [&](int t) SCANREC_LAMBDA {
       return (t >> partition.segment_shift) * partition.width * row_of<S> + lead +
              (t & (partition.segment_steps - 1));
@@ -256,8 +258,8 @@ class tile_stage {
       });
     }
   }
-  // The step before a thread's, or after them; and where it goes. It is in the row of another
-  // thread, unless the tile ends there: then it is copied.
+  // The neighbouring step of a segment. It is in the row of another thread, except at the end of
+  // the tile: then it is loaded from memory (`elsewhere`).
   struct neighbour {
     std::int64_t time;
     bool exists, elsewhere;
@@ -299,7 +301,7 @@ class tile_stage {
                          : (thread + partition.width) * row_of<S>;
     slots.store(neighbour_slot<S>(partition), slots.load(from));
   }
-  // So that step at.first is the first of the slots.
+  // Shifts the pointer so that step at.first is in the first slot.
   template <class Field, class S>
   SCANREC_DEVICE static void point(Field& field, S* slots, const tile_position& at) {
     field.data = slots - at.first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composing the maps of a tile's segments: by exchanges within a warp, then over the warps. Thread
-// indices alone fix the order.
+// Composition of the maps of a tile's segments: by shuffles within a warp, then over the warps.
+// Only thread indices fix the order.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Inclusive scan of the maps of a column within the warp. `present`: whether the thread has a map;
-/// then all earlier segments of the column have one, too.
+/// Inclusive scan of the maps of a column within the warp. `present`: whether the thread has a map.
+/// If it has, all earlier segments of the column have one too.
 template <class Algebra, class Map>
 SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, bool present) {
   const int lane = device::thread_index() % device::warp_size;
@@ -25,13 +25,12 @@ SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, b
   return own;
 }
 
-/// Bytes of shared memory: the maps of warps; the results, one for each thread.
+/// Byte offsets in shared memory: the maps of the warps, and the results, one per thread.
 struct map_indices {
   std::int64_t warps, composed;
 };
 /// Exclusive scan of the maps of all segments of a column. The leading thread, which has no segment
-/// before it, gets the map of the tile instead. Results stay in shared memory, where they take no
-/// registers.
+/// before it, gets the map of the tile instead. Results stay in shared memory to save registers.
 template <class Algebra, class Map>
 SCANREC_DEVICE void compose_segments(const tile_partition& partition, const tile_position& at,
                                      const Algebra& algebra, Map own,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tiles of look_back and the layout of its workspace. They depend on shape, layout and types
-// alone, so bits do not depend on the GPU.
+// The tiles of look_back and the layout of its workspace. Both depend only on shape, layout and
+// types, so bits do not depend on the GPU.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct tile_partition {
   std::uint32_t first_column = 1;  // mask of the threads of a warp that have the first channel
   std::int64_t strips = 0;         // channel blocks, each as wide as a tile
   std::int64_t groups = 0;         // tiles of the same steps: channel blocks of all batch rows
-  std::int64_t tiles = 0;          // along time; at least 1
+  std::int64_t tiles = 0;          // of a sequence, at least 1
   int span_shift = 0;              // log2(span_tiles()); spans are defined in tiles_before.cuh
 
   /// `alone`: one channel per tile.
@@ -53,7 +53,8 @@ struct tile_partition {
   SCANREC_HD int span_tiles() const { return 1 << span_shift; }
   SCANREC_HD std::int64_t spans() const { return ((tiles - 1) >> span_shift) + 1; }
   SCANREC_HD int segments() const { return threads >> width_shift; }
-  /// Row length of the terms of sums over channels, a row per step, padded against bank conflicts.
+  /// Row length of the terms of sums over channels. There is one row per step, padded against bank
+  /// conflicts.
   SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {
     return static_cast<std::int64_t>(segments()) * segment_steps;
@@ -63,18 +64,18 @@ struct tile_partition {
   // Each tile of a span has a segment that reads its map. Tiles of several channels have fewer
   // segments, and spans of 8 or 16 tiles.
   static constexpr int most_span_tiles = 32;
-  // tiles_before.cuh has room for the maps of so many columns.
+  // Limited by the shared memory for maps in tiles_before.cuh.
   static constexpr std::int64_t most_columns_of_many_tiles = 16;
-  // As many channels as fill two memory sectors of 32 bytes with the smallest elements: with one
-  // sector at a time the L2 cache is slower than memory. Where channels are not contiguous, as many
-  // short sequences as fill a tile.
+  // As many channels as fill two memory sectors of 32 bytes with the smallest elements. With one
+  // sector at a time, the L2 cache is slower than memory. If channels are not contiguous, a tile
+  // takes as many short sequences as fill it.
   [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t two_sectors = 64;
     std::int64_t bytes = 0, most = 1;
     bool apart = false;
     for (const array_use& array : p) {
       if (!array.data || !array.sequence || array.checkpoints || array.element_bytes == 1) continue;
-      if (array.strides.time == 0) continue;  // read again and again, from the cache
+      if (array.strides.time == 0) continue;  // read from the cache
       apart = apart || std::abs(array.strides.channel) > 1;
       bytes = bytes == 0 ? array.element_bytes : std::min(bytes, array.element_bytes);
     }
@@ -93,9 +94,10 @@ struct tile_partition {
   }
 };
 
-/// The largest number of steps of a thread, a power of two. A thread holds all its steps in
-/// registers. Four blocks of 128 threads fit a multiprocessor if these steps take at most 384
-/// bytes, which include reset masks that plain kernels do without. Wide maps leave fewer registers.
+/// The maximum number of steps per thread, a power of two. A thread holds all its steps in
+/// registers. Four blocks of 128 threads fit a multiprocessor if the steps take at most 384 bytes.
+/// This size includes reset masks, which plain kernels do not have. Wide maps leave fewer
+/// registers.
 constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
   const std::int64_t room = map_bytes > 16 ? 160 : 384;
   int steps = 32;
@@ -105,24 +107,24 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
 }
 
 /// Upper bound on the shared memory of a tile without staged arrays, recomputed states and terms of
-/// sums: three maps, a state and a sum per thread, together no larger than four maps; a state per
-/// channel; and 4 KiB for the rest.
+/// sums. Each thread has three maps, a state and a sum, together no larger than four maps. Each
+/// channel has a state, and 4 KiB are for the rest.
 constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_bytes) {
   return tile_partition::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
 }
 
-/// The layout of the workspace of look_back: the header, messages, turns of tiles of the same
+/// The layout of the workspace of look_back: the header, messages, turns of tiles with the same
 /// steps, sums.
 struct look_back_plan {
   tile_partition partition;
-  bool sums_by_column = false;  // sums that keep their time axis, first over channels of a tile
-  bool sums_by_step = false;    // such sums, to which tiles of one channel add in turn
-  bool in_turn = false;         // whether a block takes all tiles of its channels in turn
+  bool sums_by_column = false;  // sums that keep time are first added over the channels of a tile
+  bool sums_by_step = false;    // sums that keep time: tiles of one channel add to them in turn
+  bool in_turn = false;         // whether a block processes all tiles of its channels in turn
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
   lane_plan sums;
   std::int64_t workspace_bytes = 0;
 
-  /// `most_steps` of a thread; 0: by the size of elements.
+  /// `most_steps`: maximum number of steps per thread; 0: chosen by element size.
   look_back_plan(const problem& p, int most_steps)
       : partition(
             p, segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
@@ -141,14 +143,14 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
-  /// The offset of sums, which are written before they are read. All memory before it must be zero
-  /// or left by earlier calls.
+  /// The byte offset of the sums. They are written before they are read. All memory before them
+  /// must be zero or left by earlier calls.
   [[nodiscard]] std::int64_t first_sum() const {
     return first_turn() + (sums_by_step ? partition.tiles * bytes_of_word : 0);
   }
 
  private:
-  // Blocks that fill a large GPU: four for each of 128 multiprocessors.
+  // Blocks that fill a large GPU: four per multiprocessor, for 128 multiprocessors.
   static constexpr std::int64_t enough_groups = 512;
   // With fewer columns, the sums of all tiles would take nearly as much memory as the array.
   static constexpr int enough_columns = 4;

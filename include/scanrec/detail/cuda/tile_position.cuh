@@ -29,13 +29,13 @@ struct alignas(16) drawn_tile {
   std::uint32_t tile, group, strip, g, b, unused;
 };
 
-/// The number of the call, after a ticket has been drawn. It stays in shared memory, where it takes
-/// no registers.
+/// The number of the call; valid after a ticket has been drawn. It stays in shared memory to save
+/// registers.
 SCANREC_DEVICE inline std::uint64_t call_number() {
   return device::shared_array<drawn_tile>(0).load(0).call;
 }
 
-/// The position of a thread of the block that has a tile.
+/// The position of the calling thread in the tile of its block.
 SCANREC_DEVICE inline tile_position position_in(const tile_partition& partition,
                                                 const drawn_tile& own) {
   const int thread = device::thread_index();
@@ -53,17 +53,18 @@ SCANREC_DEVICE inline tile_position position_in(const tile_partition& partition,
                                               : partition.segment_steps;
   return at;
 }
-/// A tile of a group, but for the number of the call.
+/// The tile and group as a drawn tile, without the call number.
 SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::uint32_t tile,
                                          std::uint32_t group) {
-  // There are no more tiles than 31 bits count, and 32 bits are divided sooner than 64.
+  // Tile numbers fit 31 bits (check_blocks), and 32-bit divisions are faster than 64-bit ones.
   const auto small = [](auto n) { return static_cast<std::uint32_t>(n); };
   const std::uint32_t strips = small(partition.strips), batch = small(partition.lanes.batch);
   const std::uint32_t row = group / strips, g = row / batch;
   return {0, tile, group, group - row * strips, g, row - g * batch, 0};
 }
 
-/// Draws a ticket; for all threads of the block, which use the first bytes of shared memory.
+/// Draws a ticket. All threads of the block call it. The drawn tile is stored in the first bytes of
+/// shared memory.
 SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
                                                 const tile_partition& partition) {
   const device::shared_array<drawn_tile> head(0);
@@ -74,7 +75,8 @@ SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
-    // The last ticket of this call may have incremented the count before it was read.
+    // The block with the last ticket of this call may have incremented `halves` before it was read
+    // here.
     halves -= (halves ^ calls / half) & 1;
     if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);

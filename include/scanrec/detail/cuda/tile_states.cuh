@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // States that a tile recomputes from checkpoints. A thread recomputes one checkpoint interval of
-// one channel into shared memory, where all threads of the tile read it. The states have the bits
-// of the loop from the checkpoint on.
+// one channel into shared memory, where all threads of the tile read it. The states have the same
+// bits as in a serial loop from the checkpoint on.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ struct tile_states<R> {
     return ((steps + 2) * partition.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 *
            16;
   }
-  /// Recomputes the checkpoint intervals of the tile into shared memory at a byte; for all threads
-  /// of the block. `row` points at the tile's group and batch row.
+  /// Recomputes the checkpoint intervals of the tile into shared memory, from `first_byte` on. All
+  /// threads of the block call it. `row` points at the tile's group and batch row.
   SCANREC_DEVICE static void compute(const R& row, const tile_partition& partition,
                                      const tile_position& at, std::int64_t first_byte) {
     using loop = lane_loop<R, recurrence::assume::nothing>;
@@ -56,7 +56,7 @@ struct tile_states<R> {
     for (; at.there && number * interval < last; number += partition.segments()) {
       const std::int64_t begin = number * interval < first ? first : number * interval;
       const std::int64_t end = (number + 1) * interval < T ? (number + 1) * interval : T;
-      // The state after the last step of all is not written: it is the initial one.
+      // The state after the last step of the sequence is not written: it is the initial state.
       state* const rows = slots.column_address_to_write(
           at.column, static_cast<int>(begin - first) + 2,
           static_cast<int>(end - first) + (end < T ? 2 : 1), partition.width);
@@ -71,20 +71,21 @@ struct tile_states<R> {
           },
           [](const auto&, const scanrec::detail::block&) {});
     }
-    // Later tiles may write gradients over the arrays that were read here.
+    // Later tiles may write gradients over the arrays that this tile has read.
     device::fence();
     device::synchronise_block();
   }
   /// Orders the messages of earlier tiles before all writes and messages of this tile. Earlier
   /// tiles may have read arrays that this tile, or a tile that it informs, overwrites.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
-  /// Points `state` at the thread's column, of which it takes so many steps.
+  /// Points `state` at the thread's column, for `count` steps.
   SCANREC_DEVICE static void redirect(R& here, const tile_partition& partition,
                                       const tile_position& at, std::int64_t count,
                                       std::int64_t first_byte) {
     const std::int64_t first = at.tile * partition.tile_steps();
     const device::shared_array<state> slots(first_byte);
-    // The state of the step after is read; of the last step of all that is the initial state.
+    // Step t reads the state of step t + 1. For the last step of the sequence that is the initial
+    // state.
     const std::int64_t begin = at.first - first + 2, end = begin + count,
                        there = partition.steps - first + 1;
     const state* const rows =

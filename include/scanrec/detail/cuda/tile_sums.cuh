@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that are sums, where a sequence is split over tiles.
+// Gradients that are sums, for sequences that are split over tiles.
 //
-// Sums over time: every thread adds up its steps, a block adds the threads of a channel pairwise
-// into one partial sum per channel and tile, and lane_sums.cuh adds these. Sums that keep their
-// time axis run over lanes. If they run over channels, a block adds up the channels of its tile at
-// every step, and lane_sums.cuh adds the tiles. Otherwise tiles have one lane each, and the tiles
-// of the same steps add to the same sums one after the other, in turns.
+// Sums over time: every thread adds up its steps. A block adds the threads of a channel pairwise
+// into one partial sum per channel and tile. lane_sums.cuh adds these.
+//
+// Sums that keep their time axis run over lanes. If they run over channels, a block adds up the
+// channels of its tile at every step, and lane_sums.cuh adds the tiles. Otherwise tiles have one
+// lane each, and tiles with the same steps add to the same sums in turn.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +24,27 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The widest sums of a recurrence: of factors, which are matrices where states are vectors.
+/// The type of the largest sums of a recurrence: factors, which are matrices if states are vectors.
 template <class Carry, bool MaySum>
 struct widest_sum {
-  using type = char;  // none
+  using type = char;  // no sums
 };
 template <class Carry>
 struct widest_sum<Carry, true> {
   using type = factor_t<Carry>;
 };
 
-/// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of
-/// them. Without `OfSequences` there are those alone of what is one value per sequence.
+/// The accumulators of a thread for its sums over time, in the wide type. `Widest` is the type of
+/// the largest. Without `OfSequences` there are only the sums of arrays with one value per
+/// sequence.
 template <class R, class Widest, bool OfSequences>
 class thread_sums {
  public:
-  /// Bytes of shared memory in which a block adds up the places of its threads.
+  /// Bytes of shared memory in which a block adds up the accumulators of its threads.
   static constexpr std::int64_t shared_bytes =
       scanrec::detail::may_sum<R> ? tile_partition::threads * std::int64_t{sizeof(Widest)} : 0;
 
-  /// Points the outputs that are sums over time at the thread's places, which are cleared.
+  /// Clears the thread's accumulators, and points the outputs that are sums over time at them.
   SCANREC_DEVICE void redirect(R& r) {
     for_sums(r, slots_, [](auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
@@ -50,8 +52,8 @@ class thread_sums {
       *out.sums.data = wide{};
     });
   }
-  /// Adds the places of a channel's segments into its place in the workspace. For all threads of
-  /// the block; `r` has its outputs there.
+  /// Adds up the accumulators of a channel's segments and stores the sum in the workspace, where
+  /// the outputs of `r` point. All threads of the block call it.
   SCANREC_DEVICE void gather(const R& r, const tile_partition& partition, const tile_position& at,
                              std::int64_t first_shared_byte) {
     for_sums(r, slots_, [&](const auto& out, slot& own) {
@@ -97,8 +99,8 @@ class thread_sums {
   }
 };
 
-/// Sums over the channels of a tile, at every step: a term per step and channel in shared memory.
-/// Not where they are not `Possible`.
+/// Sums over the channels of a tile at every step, with a term per step and channel in shared
+/// memory. Empty if not `Possible`.
 template <class R, bool Possible>
 struct column_sums {
   bool any = false;
@@ -112,7 +114,7 @@ struct column_sums {
       clear_terms(row_addresses(terms, partition, at, at.count), at.count, partition.term_row());
     });
   }
-  /// Points outputs at the terms of so many steps of the thread, which have been cleared.
+  /// Points outputs at the cleared terms of the thread, for `count` steps.
   SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_position& at,
                                std::int64_t count) const {
     if (!Possible || !any) return;
@@ -121,7 +123,7 @@ struct column_sums {
       out.sums = {row_addresses(terms, partition, at, count) - at.first * row, 0, {0, row, 0, 0}};
     });
   }
-  /// Writes the sums to the places of the tile; for all threads of the block.
+  /// Writes the sums to the accumulators of the tile. All threads of the block call it.
   SCANREC_DEVICE void gather(const R& r, const tile_partition& partition,
                              const tile_position& at) const {
     if (!Possible || !any) return;
@@ -153,7 +155,7 @@ struct column_sums {
   }
 };
 
-/// Writes a gradient of no lanes that is a sum over them, of nothing, a thread per step.
+/// Writes zeros to a gradient that is a sum over no lanes, one thread per step.
 template <class S>
 struct write_empty_sums {
   static constexpr int threads = 128;
@@ -183,12 +185,12 @@ void queue_empty_sums(const recurrence::output_field<S>& out, const extents& lan
     launch(kernel{out, lanes, steps}, (steps + kernel::threads - 1) / kernel::threads, stream);
 }
 
-/// The turns that tiles of the same steps take with sums that keep their time axis.
+/// The order in which tiles with the same steps add to sums that keep their time axis.
 template <class R>
 struct sum_turns {
-  device::word* words = nullptr;  // of every tile: how many lanes are done; null: no such sums
+  device::word* words = nullptr;  // number of finished lanes per tile; null: no such sums
 
-  /// Waits for the previous lane; clears the sums to which this lane is the first to add.
+  /// Waits for the previous lane. Clears the sums if this lane is the first to add to them.
   SCANREC_DEVICE void begin(const R& r, const tile_partition& partition,
                             const tile_position& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
@@ -205,7 +207,7 @@ struct sum_turns {
       sum = std::remove_reference_t<decltype(sum)>{};
     });
   }
-  /// Writes the sums to which this lane is the last to add; lets the next lane begin.
+  /// Writes the sums if this lane is the last to add to them. Lets the next lane begin.
   SCANREC_DEVICE void end(const R& r, const tile_partition& partition,
                           const tile_position& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
@@ -221,8 +223,8 @@ struct sum_turns {
   }
 
  private:
-  // Calls f(output, position, its sum) for the steps of the thread, where its lane is the first of
-  // those that share a sum, or the last.
+  // Calls f(output, position, sum) for the steps of the thread if its lane is the first (or last)
+  // of the lanes that share a sum.
   template <class F>
   SCANREC_DEVICE static void for_sums(const R& r, const tile_partition& partition,
                                       const tile_position& at, bool first, F f) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a tile learns the state before it from the messages of earlier tiles.
+// The protocol by which a tile learns the state before it from the messages of earlier tiles.
 //
-// Up to 32 consecutive tiles are a *span*. A tile sends its map to those after it in its span. It
-// composes the maps of the tiles before it in the span, all threads together, and applies the
-// result to the state at the *boundary* before the span. The last tile of a span composes the map
-// of the whole span and sends it, and later sends the state at the next boundary. So a tile finds
-// the state at its boundary from the nearest earlier boundary whose state is known, with one map
-// for each span in between.
+// Up to 32 consecutive tiles are a *span*. A tile sends its map to those after it in its span. The
+// threads of a tile together compose the maps of the earlier tiles of its span. The tile applies
+// the result to the state at the *boundary* before the span. The last tile of a span composes the
+// map of the whole span and sends it, and later sends the state at the next boundary. A tile starts
+// at the nearest earlier boundary whose state is known, and applies one map for each span between
+// that boundary and its own.
 //
 // Bits do not depend on timing. The numbers of the tiles fix the order in which maps are composed:
 // the maps of a span as in compose_in_warp and then warp by warp, spans from left to right. The
@@ -15,7 +15,7 @@
 //
 // A tile applies a composed map only if the map, its prefixes within each warp, and the state are
 // moderate (affine_carries.hpp). Otherwise it waits for the state after the tile before it. Every
-// tile with successors sends that state. This choice depends on the data alone.
+// tile with successors sends that state. This choice depends only on the data.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct tiles_before {
   using carry = typename maps::carry;
   using lane = typename R::template state_of<simd::lane_t<typename R::value, 1>>;
   static constexpr int warps = tile_partition::threads / device::warp_size;
-  /// Positions in shared memory, in bytes.
+  /// Byte offsets in shared memory.
   struct bytes {
     std::int64_t bits;       // ballots of the warps
     std::int64_t maps;       // a received map per thread
@@ -51,7 +51,7 @@ struct tiles_before {
     std::int64_t warp_maps;  // maps of warps
     std::int64_t composed;   // the results of compose_segments
   };
-  /// For the leading thread of a column.
+  /// The result of `look` for the leading thread of a column.
   struct found {
     carry state{};            // before the tile
     carry next_boundary{};    // state at the boundary after the span, if it is known
@@ -68,8 +68,8 @@ struct tiles_before {
   [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_position& at) const {
     return in_span(at) + 1 == partition.span_tiles();
   }
-  /// Messages of a tile: its map, and the state after it. A tile that ends its span sends the state
-  /// at the next boundary instead of the state after it.
+  /// The messages of a tile: its map, and the state after it. A tile that ends its span sends the
+  /// state at the next boundary instead.
   SCANREC_DEVICE message<map> tile_map(const tile_position& at, int tile) const {
     return map_in(at, tile);
   }
@@ -80,14 +80,14 @@ struct tiles_before {
     return carry_in(at, partition.tiles + boundary);
   }
 
-  /// Messages of earlier tiles, loaded by the thread: a state or a map from a boundary, and a map
+  /// The messages of earlier tiles that a thread loads: a state or a map from a boundary, and a map
   /// of a tile of the span.
   struct received {
     loaded_message<carry> state;
     loaded_message<map> part, tile;
   };
-  /// Loads those that have not been loaded since they arrived; for all threads of the block. All
-  /// loads are issued before any is waited for, because each takes long.
+  /// Loads the messages that are not complete yet. All threads of the block call it. All loads are
+  /// issued before the first wait, because each has a long latency.
   SCANREC_DEVICE void load(const tile_position& at, received& messages_of_thread) const {
     // Threads without a message of their own load one that another thread needs.
     if (first_segment_of_warp() >= partition.span_tiles()) return;
@@ -102,8 +102,8 @@ struct tiles_before {
     if (!m.tile.complete(call_number())) m.tile = tile_map(at, tile).load();
   }
 
-  /// The state before a tile that is not the first; for all threads of the block. `sends`: whether
-  /// tiles follow. `early`: messages that were loaded before.
+  /// The state before a tile that is not the first. All threads of the block call it. `sends`:
+  /// whether tiles follow. `early`: messages that were loaded before.
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_position& at, const Algebra& algebra, bool leads, bool sends,
                             const received& early) const {
@@ -165,7 +165,7 @@ struct tiles_before {
   }
 
  private:
-  /// The composed map of the earlier tiles of the span; and whether it and its prefixes within each
+  /// The composed map of the earlier tiles of the span, and whether it and its prefixes within each
   /// warp are moderate.
   struct span_prefix {
     map composed{};
@@ -190,7 +190,7 @@ struct tiles_before {
   [[nodiscard]] SCANREC_DEVICE int span_of(const tile_position& at) const {
     return at.tile >> partition.span_shift;
   }
-  // The array of messages has a record of a map and a state for each tile and for each boundary.
+  // The array of messages has a map and a state for each tile and for each boundary.
   static constexpr int words_per_channel = words_of<map> + words_of<carry>;
   SCANREC_DEVICE device::word* words(const tile_position& at, std::int64_t position) const {
     return messages +
@@ -208,8 +208,8 @@ struct tiles_before {
     return map_in(at, partition.tiles + boundary);
   }
   // A block receives the state at a boundary or computes it, with the same bits. The compiler may
-  // contract the products of a user's operator differently wherever it inlines it, so operators are
-  // called out of line.
+  // contract the products of a user's operator differently at each place that inlines it. So
+  // operators are called out of line.
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     if constexpr (R::any_operator)
       return advance_by_call(copied_operator.in(recurrence), first, m, x);
@@ -229,8 +229,8 @@ struct tiles_before {
     const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
     const int warp = thread / device::warp_size;
     const int warp_segments = device::warp_size >> partition.width_shift;
-    // The second half of the maps of warps. compose_segments uses the first, because tiles with
-    // successors have at most 16 columns.
+    // The second half of the shared memory for maps of warps. compose_segments uses only the first
+    // half, because tiles with successors have at most 16 columns.
     const device::shared_array<map> of_warps(shared.warp_maps +
                                              tile_partition::threads / 2 * sizeof(map));
     const device::shared_array<std::uint32_t> immoderate(shared.bits +

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lower triangular matrix L[i][j] = factor[j + 1] ... factor[i] of a chunk of 128 steps, as a
-// block of threads makes it, and its product with the columns of a panel.
+// The lower triangular matrix L[i][j] = factor[j + 1] ... factor[i] of a chunk of 128 steps, built
+// by a block of threads, and its product with the columns of a panel.
 //
-// L is never applied above its diagonal, not even as zeros: the 16 x 16 tiles on the diagonal are
-// solved by substitution, and only those strictly below it are products. Nor are columns with
-// something that is not finite: those are left to the caller. So nothing leaves its column, moves
-// backwards in time, or passes a reset.
+// Elements above the diagonal are never multiplied, not even as zeros. The 16 x 16 tiles on the
+// diagonal are solved by substitution, and only the tiles strictly below it are products. Columns
+// with values that are not finite are left to the caller. So such values never leave their column,
+// move backwards in time, or pass a reset.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +22,22 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Bytes of shared memory, up to where the next array may begin.
+/// Bytes of shared memory of an array, rounded up so that the next array is aligned.
 constexpr std::int64_t shared_room(std::int64_t count, std::int64_t element_bytes) {
   return (count * element_bytes + 31) / 32 * 32;
 }
 
-/// A panel of inputs, and what the triangle over its rows is made of. T is a compute type.
+/// A panel of inputs, and the factors of the triangle over its rows. T is a compute type.
 template <class T>
 class triangle {
  public:
   using scalar = simd::lane_t<T, 1>;
   using wide = simd::lane_t<wide_t<T>, 1>;
   static constexpr int columns = panel_columns(sizeof(T));
-  /// Elements from a row to the next: more than a row has, for the banks; of floats so many that
-  /// tiles for matrix units begin at multiples of 32 bytes.
+  /// Row length, padded against bank conflicts. For floats, tiles for matrix units are also aligned
+  /// to 32 bytes.
   static constexpr int row = columns + (sizeof(T) == 4 ? 8 : 2);
-  /// Of a block: as many as there are columns of diagonal tiles.
+  /// Threads of a block: one per column of each diagonal tile.
   static constexpr int threads = columns * chunk_blocks;
 
  private:
@@ -57,7 +57,7 @@ class triangle {
                                                shared_room(chunk_steps * slab_row, sizeof(scalar));
 
  public:
-  /// Bytes of shared memory for forming maps of chunks, and for products.
+  /// Bytes of shared memory to compute maps of chunks, and to compute products.
   static constexpr std::int64_t reduce_bytes = slab_first;
   template <class Precision>
   static constexpr std::int64_t product_bytes = halves_first +
@@ -67,7 +67,7 @@ class triangle {
   static_assert(halves_first + chunk_steps * row * 2 + 4096 <= most_shared_bytes,
                 "scanrec: panels fit GPUs that have no more shared memory than that");
 
-  /// The numbers of the panel: inputs, later states.
+  /// The numbers of the panel: first inputs, then states.
   SCANREC_DEVICE static device::shared_array<scalar> panel() {
     return device::shared_array<scalar>(panel_first);
   }
@@ -75,16 +75,17 @@ class triangle {
   SCANREC_DEVICE static void store(int r, int column, const scalar& x) {
     panel().store(r * row + column, x);
   }
-  /// The factor of a step, to be set before build().
+  /// The factor of a step. All steps are set before build().
   SCANREC_DEVICE static scalar factor(int r) { return factors().load(r); }
   SCANREC_DEVICE static void set_step(int r, const scalar& factor_of_step, bool reset) {
     factors().store(r, factor_of_step);
     starts().store(r, reset ? 1 : 0);
   }
-  /// The first step of what a reset has not cut off a step.
+  /// The step of the last reset at or before step r, or 0. Valid after build().
   SCANREC_DEVICE static int start_of(int r) { return starts().load(r); }
 
-  /// For all threads of the block, which have set all steps. Products are formed in the wide type.
+  /// Builds the products of factors, in the wide type. All threads of the block call it, after all
+  /// steps are set.
   SCANREC_DEVICE static void build(bool any_resets) {
     device::synchronise_block();
     const int thread = device::thread_index();
@@ -117,15 +118,15 @@ class triangle {
   SCANREC_DEVICE static wide product() {
     return simd::mul(heads().load(chunk_block - 1), between().load(chunk_blocks));
   }
-  /// What an input at step `r` is multiplied with in the state after the last step.
+  /// The weight of the input of step r in the state after the last step.
   SCANREC_DEVICE static wide weight(int r) {
     return simd::mul(tails().load(r),
                      between().load(r / chunk_block * (chunk_blocks + 1) + chunk_blocks));
   }
 
-  /// Turns the columns of inputs into columns of states; for all threads of the block, each of
-  /// which writes 16 rows of a column. `nonfinite` says whether a column is left to the caller,
-  /// which then writes it: whether any thread has found something that is not finite there.
+  /// Replaces the columns of inputs by columns of states. All threads of the block call it; each
+  /// writes 16 rows of a column. Returns whether any thread has found a value that is not finite.
+  /// `nonfinite` says whether this thread has; the caller must then compute the column.
   template <class Precision>
   SCANREC_DEVICE static bool apply(bool& nonfinite) {
     const int column = device::thread_index() % columns, own = device::thread_index() / columns;
@@ -146,7 +147,8 @@ class triangle {
     } else {
       multiply(sums);
     }
-    // From nothing before the tile; what comes from there has been added up.
+    // Substitution within the tile starts from zero, because `sums` contains the contribution of
+    // earlier tiles.
     scalar x = inputs[0];
     SCANREC_UNROLL
     for (int k = 0; k < chunk_block; ++k) {
@@ -165,8 +167,9 @@ class triangle {
   SCANREC_DEVICE static device::shared_array<int> starts() {
     return device::shared_array<int>(starts_first);
   }
-  // Of every step the product of the factors of its tile up to it, and of those after it; of every
-  // two tiles the product of the tiles between them.
+  // heads: per step, the product of the factors of its tile up to and including it. tails: per
+  // step, the product of the factors after it in its tile. between: per pair of tiles, the product
+  // of all factors of the tiles between them.
   SCANREC_DEVICE static device::shared_array<wide> heads() {
     return device::shared_array<wide>(heads_first);
   }
@@ -179,7 +182,7 @@ class triangle {
   SCANREC_DEVICE static bool finite(const scalar& x) {
     return simd::all_zero(simd::zero_if_finite(x));
   }
-  // Whether a number is finite, and will be when it is rounded for the matrix units.
+  // Whether a number is finite, also after rounding for the matrix units.
   template <class Precision>
   SCANREC_DEVICE static bool multiplies(const scalar& x) {
     if constexpr (Precision::on_matrix_units)
@@ -187,7 +190,7 @@ class triangle {
     else
       return finite(x);
   }
-  // L[i][j], of different tiles.
+  // L[i][j], for i and j in different tiles.
   SCANREC_DEVICE static scalar element(int i, int j) {
     if (start_of(i) > j) return simd::constant<scalar>(0);
     const wide gap = between().load(j / chunk_block * (chunk_blocks + 1) + i / chunk_block);
@@ -222,7 +225,7 @@ class triangle {
     }
   }
 
-  // A warp takes all tiles of columns for its 16 rows.
+  // A warp computes 16 rows of all columns.
   template <class Precision>
   SCANREC_DEVICE static void multiply_tiles(scalar* sums, bool any_nonfinite) {
     using tile_sum = device::tile_sum<Precision>;
@@ -232,7 +235,8 @@ class triangle {
     const device::shared_array<stored> slab(slab_first);
     constexpr bool copies = !std::is_same_v<stored, scalar>;
     const device::shared_array<stored> right(copies ? halves_first : panel_first);
-    // What is not finite is not multiplied: a zero of L would make it NaN.
+    // Values that are not finite are replaced by zero, because a zero of L would turn them into
+    // NaN.
     if (copies || any_nonfinite) {
       for (int e = thread; e < chunk_steps * columns; e += threads) {
         const int i = e / columns * row + e % columns;

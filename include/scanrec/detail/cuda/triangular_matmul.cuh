@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Triangular matrix products: the states of a chunk of steps are L times its inputs, where
-// L[i][j] = gate[j + 1] ... gate[i]; the states between chunks are scanned in the same way.
+// The backend of triangular matrix products. The states of a chunk of steps are L times its inputs,
+// where L[i][j] = gate[j + 1] ... gate[i]. The states between chunks are scanned in the same way.
 //
-// What one L serves decides what this costs: all chunks of a sequence where the gate is shared in
-// time, all channels of a head where it is shared along channels. Where a gate is shared by nothing
-// there is no matrix product to make of it, and chunks are taken in blocks of 16 steps.
+// The cost depends on how many columns use the same L. These are all chunks of a sequence if the
+// gate is shared in time, or all channels of a head if it is shared along channels. If no columns
+// share a gate, there is no matrix product, and chunks are processed in blocks of 16 steps.
 #pragma once
 
 #include <cstddef>
@@ -23,43 +23,42 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scan by triangular matrices of 128 steps, on ordinary multiply-adds or on matrix units. For
-/// gates that are shared, and for comparison. Any recurrence of numbers; none of vectors, and no
-/// other operator.
+/// Scans by triangular matrices of 128 steps, with multiply-adds or matrix units. For shared gates,
+/// and for comparison. Runs recurrences of numbers, not of vectors, and no user operators.
 ///
-/// Precision  precision::full: the compute type, whichever it is. precision::tf32x3, tf32, bf16: of
-///            floats, on matrix units; a state is then off by at most 2^-19, 2^-9 or 2^-7 times the
-///            sum of the magnitudes of its terms, besides the bound of `full`. Rounding does not
-///            add up: states between chunks are those of `full`.
-/// Bits     the same in every run; on matrix units on GPUs of one generation.
-/// Memory   for sequences of more than 128 steps some three numbers in the wide type per 128 steps;
-///          for gradients that are sums over time one per 16 steps (of 4096 at a time where the
-///          gate is shared in time), or per step if another gradient is a sum that keeps its time
-///          axis.
+/// Precision  precision::full: the compute type, for every type. precision::tf32x3, tf32, bf16: for
+///            floats, on matrix units. The error of a state grows by at most 2^-19, 2^-9 or 2^-7
+///            times the sum of the magnitudes of its terms. Rounding does not accumulate, because
+///            the states between chunks are computed with `full`.
+/// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
+/// Memory   for sequences of more than 128 steps, about three numbers in the wide type per 128
+///          steps. For gradients that are sums over time, one per 16 steps (with T rounded up to
+///          4096 if the gate is shared in time), or per step if another gradient is a sum that
+///          keeps its time axis.
 /// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
-///          underflows; what is not finite never moves backwards in time, nor to another channel,
-///          nor past a reset.
+///          underflows. Values that are not finite never move backwards in time, to another channel
+///          or past a reset.
 /// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
-///          each gradient that is a sum over time or over states; waits for nothing.
-/// Needs    a GPU of compute capability 8.0 for the matrix units; inputs below 3.3e38 there, since
-///          columns with larger ones are processed step by step.
+///          each gradient that is a sum over time or states. Never waits.
+/// Needs    a GPU of compute capability 8.0 for the matrix units. There, columns with inputs from
+///          3.3e38 on are computed step by step.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
 struct triangular_matmul {
-  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
 
-  stream_ref stream;            ///< where the call is queued
+  stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory
 };
 
 namespace detail {
 
-/// Where a call keeps what: maps of chunks, what their scan needs, sums.
+/// The layout of the workspace: maps of chunks, memory for their scan, sums.
 struct chunk_plan {
   chunk_partition partition;
   bool with_resets = false, sums_over_time = false;
-  std::int64_t products = 0, offsets = 0, first_states = 0, chunk_resets = 0;  // first bytes
+  std::int64_t products = 0, offsets = 0, first_states = 0, chunk_resets = 0;  // byte offsets
   std::int64_t scan = 0, scan_bytes = 0;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
@@ -83,7 +82,7 @@ struct chunk_plan {
     workspace_bytes = sums.bytes;
   }
 
-  // What the scan of the maps of chunks, a call like this one, will ask for.
+  // The workspace bytes of the scan over chunks, which is a call of this backend.
   static std::int64_t bytes_of_scan(std::int64_t steps, std::int64_t lanes,
                                     std::int64_t carry_bytes, bool with_resets) {
     const std::int64_t chunks = (steps + chunk_steps - 1) / chunk_steps;
@@ -131,7 +130,7 @@ void run_planned(const triangular_matmul<Precision>& on, const detail::chunk_pla
               at(plan.first_states)};
     using reduce = detail::reduce_chunks<R>;
     detail::launch(reduce{{partition, chunks}, r}, blocks, on.stream, reduce::shared_bytes);
-    // The states behind chunks, in the place of their offsets: a recurrence over the chunks.
+    // The states after the chunks replace their offsets: they follow a recurrence over the chunks.
     const extents shape{.batch = 1, .time = partition.chunks, .channel = partition.lane_count()};
     const sequence_view<wide> offsets(chunks.offsets, shape);
     const triangular_matmul<> scan{.stream = on.stream,

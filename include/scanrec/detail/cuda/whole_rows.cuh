@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Complete tiles of one sequence whose arrays are all contiguous along time. Inputs and outputs
-// pass through shared memory in pieces of 16 bytes, and a block loads its next tile while it
+// Staging of complete tiles of one sequence, if all arrays are contiguous along time. Inputs and
+// outputs pass through shared memory in pieces of 16 bytes. A block loads its next tile while it
 // computes the current one.
 //
 // Each thread has one row per array: the elements of its steps in memory order. If time has a
@@ -29,11 +29,11 @@ class whole_rows {
  public:
   bool falls = false;            // whether time runs backwards in memory
   bool in_pieces = true;         // whether all arrays are aligned to pieces
-  std::int64_t bytes = 0;        // of shared memory; 0: no tile has rows
-  std::int64_t output_byte = 0;  // where the rows of outputs begin
+  std::int64_t bytes = 0;        // of shared memory; 0: no tile uses rows
+  std::int64_t output_byte = 0;  // offset of the rows of outputs
 
   whole_rows() = default;
-  /// On the host, for a recurrence whose arrays are plain; `room` in bytes of shared memory.
+  /// Host only, for plain arrays. `room` is the available shared memory in bytes.
   whole_rows(const R& r, const tile_partition& partition, std::int64_t room) {
     int rising = 0, falling = 0, others = 0;
     bool in_elements = true;  // whether all elements can be copied one by one
@@ -45,7 +45,7 @@ class whole_rows {
         needed += bytes_of<S>;
         in_elements = in_elements && device::copied_ahead<S>;
         (!field.data ? others : by.time == 1 ? rising : by.time == -1 ? falling : others) += 1;
-        // Where time runs backwards, the first element in memory is the last one of a piece.
+        // If time runs backwards, the first element in memory is the last one of a piece.
         const auto corner =
             reinterpret_cast<std::uintptr_t>(by.time < 0 ? field.data + 1 : field.data);
         in_pieces = in_pieces && corner % sizeof(piece) == 0 &&
@@ -68,7 +68,7 @@ class whole_rows {
     return bytes != 0 && (tile + 1) << partition.tile_shift <= partition.steps;
   }
 
-  /// Begins to copy the inputs of a tile to the rows, which begin at a byte of shared memory. All
+  /// Starts to copy the inputs of a tile to rows in shared memory, from `first_byte` on. All
   /// threads of the block call it. `row` points at the tile's group and batch row.
   SCANREC_DEVICE void begin_load(const R& row, const tile_partition& partition,
                                  const tile_position& at, std::int64_t first_byte) const {
@@ -76,7 +76,7 @@ class whole_rows {
       using S = stored<decltype(field)>;
       const S* const from = corner_of(field, partition, at);
       const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
-        if constexpr (device::copied_ahead<Unit>) {  // or units are pieces
+        if constexpr (device::copied_ahead<Unit>) {  // otherwise units are pieces
           const device::shared_array<Unit> slots(rows.byte);
           for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
             device::copy_ahead(slots, slot, reinterpret_cast<const Unit*>(from) + i);
@@ -94,8 +94,8 @@ class whole_rows {
   struct registers {
     alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
   };
-  /// Loads the thread's steps from shared memory, and points the inputs at them. Step k is then
-  /// read at row k of a place.
+  /// Loads the thread's steps from shared memory to registers, and points the inputs at them. A
+  /// position with row k then reads step k.
   SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
     const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
@@ -117,7 +117,7 @@ class whole_rows {
     };
     for_rows<true>(here, first_byte, load);
   }
-  /// Points the outputs at registers. Step k is then written at row k of a place.
+  /// Points the outputs at registers. A position with row k then writes step k.
   SCANREC_DEVICE void aim(R& here, registers& values) const {
     for_rows<false>(here, 0, [&](auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
       field.data = reinterpret_cast<stored<decltype(field)>*>(values.of[rows.number]);
@@ -142,7 +142,7 @@ class whole_rows {
     };
     for_rows<false>(here, first_byte, store);
   }
-  /// Copies the results to memory; for all threads of the block, after a barrier.
+  /// Copies the results to memory. All threads of the block call it, after a barrier.
   SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_position& at,
                             std::int64_t first_byte) const {
     for_rows<false>(row, first_byte,
@@ -163,7 +163,7 @@ class whole_rows {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_partition::threads;
-  // resets have no rows. Neither do elements whose size does not divide a piece.
+  // Reset masks have no rows. Neither do elements whose size does not divide a piece.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
                                    SegmentSteps * sizeof(S) % sizeof(piece) == 0;
@@ -176,10 +176,10 @@ class whole_rows {
   template <class S>
   static constexpr int pieces = SegmentSteps / in_piece<S>;  // of a row
 
-  // Shared memory has the neighbouring step of each array, then the rows of each array.
+  // Shared memory contains the neighbouring step of each array, then the rows of each array.
   struct rows_of_array {
-    int number;         // of the array, among those read or written
-    std::int64_t byte;  // the first
+    int number;         // index of the array among the inputs, or the outputs
+    std::int64_t byte;  // offset of the first row
   };
   static constexpr std::int64_t edge_bytes = sequences * std::int64_t{sizeof(piece)};
   template <class S>
@@ -190,7 +190,7 @@ class whole_rows {
                                                             const rows_of_array& rows) {
     return device::shared_array<S>(first_byte + rows.number * std::int64_t{sizeof(piece)});
   }
-  // Calls f(field, its rows, its entry in the list) for all inputs, or all outputs.
+  // Calls f(field, rows, entry) for all inputs, or all outputs; `entry` describes the array.
   template <bool Inputs, class Self, class F>
   SCANREC_DEVICE void for_rows(Self& r, std::int64_t first_byte, F f) const {
     rows_of_array rows{0, first_byte + (Inputs ? edge_bytes : output_byte)};
@@ -215,8 +215,8 @@ class whole_rows {
     constexpr int in_row = pieces<S>, orders = in_row < rows_at_once ? in_row : rows_at_once;
     return row * in_row + (p ^ (row / (rows_at_once / orders) & (orders - 1)));
   }
-  // Calls f(slot, number) for a thread's share of the pieces of a tile, or of its elements, which
-  // are numbered in the order of memory.
+  // Calls f(slot, number) for a thread's share of the pieces, or elements, of a tile. Numbers are
+  // in memory order.
   template <class Unit, class S, class F>
   SCANREC_DEVICE void for_units(F f) const {
     constexpr int of_piece = static_cast<int>(sizeof(piece) / sizeof(Unit));
@@ -236,8 +236,8 @@ class whole_rows {
       }
     }
   }
-  // The number of the thread. Values that depend on it are computed again for every tile: keeping
-  // them would take registers from the steps.
+  // The number of the thread. It is pinned, so that dependent values are recomputed for every tile
+  // instead of taking registers that the steps need.
   SCANREC_DEVICE static int own_thread() {
     int thread = device::thread_index();
     device::pin(thread);
@@ -248,7 +248,7 @@ class whole_rows {
   SCANREC_DEVICE void in_order(F f) const {
     int thread = own_thread();
     if (falls) {
-      device::pin(thread);  // or the compiler merges the branches and selects each value
+      device::pin(thread);  // otherwise the compiler merges the branches and selects each value
       f(thread, [](int i) SCANREC_LAMBDA { return SegmentSteps - 1 - i; });
     } else {
       f(thread, [](int i) SCANREC_LAMBDA { return i; });
@@ -277,8 +277,8 @@ class whole_rows {
     else
       edge.store(0, *from);
   }
-  // The step next to the thread's own. It is in the row of another thread, or in `edge` at the end
-  // of the tile.
+  // The neighbouring step of the thread's steps. It is in the row of another thread, or in `edge`
+  // at the end of the tile.
   template <int Beside, class S>
   SCANREC_DEVICE S neighbour(const rows_of_array& rows, const device::shared_array<S>& edge) const {
     const int thread = own_thread();

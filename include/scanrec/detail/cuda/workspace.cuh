@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that calls work in, and the stream they are queued in. Both belong to the caller. How
-// a backend plans a call and queues it.
+// Workspaces and streams, both owned by the caller, and the interface by which backends plan and
+// queue calls.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A stream that has been named: no call falls back to the default stream by itself.
+/// A stream that the caller names. It has no default, so no call uses the default stream by
+/// omission.
 class stream_ref {
  public:
   SCANREC_INLINE stream_ref(stream_t stream)  // NOLINT(google-explicit-constructor)
@@ -23,23 +24,22 @@ class stream_ref {
   stream_t stream_;
 };
 
-/// What a workspace holds when a call begins.
+/// The contents of a workspace when a call begins.
 enum class workspace_content {
-  unknown,  ///< anything; a call that depends on it clears the workspace first, by one memset
-  kept,     ///< zeros, or what calls that say the same have left; they may be of other problems
+  unknown,  ///< anything; calls that need zeros clear it first, by one memset
+  kept,     ///< zeros, or left by earlier `kept` calls, of any problem
 };
 
-/// Device memory for calls to work in: workspace_bytes(backend, problem) of them, one workspace for
-/// each call in flight.
+/// Device memory of workspace_bytes(backend, problem) bytes. Each call in flight needs its own.
 struct workspace {
-  void* data = nullptr;    ///< aligned to 16 bytes, as cudaMalloc and its siblings give it
-  std::int64_t bytes = 0;  ///< how much there is
+  void* data = nullptr;    ///< aligned to 16 bytes, as memory from cudaMalloc is
+  std::int64_t bytes = 0;  ///< size of the memory
   workspace_content content = workspace_content::unknown;
 };
 
 namespace detail {
 
-/// Throws argument_error unless there is as much memory as a call needs.
+/// Throws argument_error if the workspace is absent, too small or not aligned.
 inline void check_workspace(const char* call, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
   const auto refuse = [&](const scanrec::detail::text& got) {
@@ -53,8 +53,8 @@ inline void check_workspace(const char* call, const workspace& given, std::int64
     refuse("memory that is not aligned to 16 bytes");
 }
 
-/// Queues the clearing of what a call has left in a workspace from a byte on, if it must be kept
-/// fit for calls that depend on it.
+/// Clears the part of a workspace that a call has used, if its contents must stay valid for `kept`
+/// calls.
 inline void zero_used(const workspace& given, std::int64_t first, std::int64_t bytes,
                       stream_t stream) {
   if (given.content == workspace_content::kept)
@@ -63,20 +63,20 @@ inline void zero_used(const workspace& given, std::int64_t first, std::int64_t b
 
 }  // namespace detail
 
-/// A backend with plan_for(backend, problem), which returns all that a call does, `workspace_bytes`
-/// among it, and run_planned(backend, plan, recurrence, problem), which queues that.
+/// A backend with two functions. plan_for(backend, problem) makes all decisions of a call,
+/// including `workspace_bytes`. run_planned(backend, plan, recurrence, problem) queues the call.
 template <class B>
 concept plans_calls = requires(const B& on, const problem& p) {
   plan_for(on, p).workspace_bytes;
 };
 
-/// Bytes of device memory that the workspace of a backend must have for a problem.
+/// Bytes of device memory that a backend needs for a problem.
 template <plans_calls Backend>
 std::int64_t workspace_bytes(const Backend& on, const problem& p) {
   return plan_for(on, p).workspace_bytes;
 }
 
-/// Queues a recurrence, given in scan order.
+/// Queues a recurrence whose arrays are in scan order.
 template <plans_calls Backend, class R>
 void run_recurrence(const Backend& on, const R& r, const problem& p) {
   const auto plan = plan_for(on, p);
