@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// affine: the map x -> a x + u of one step, and how maps compose. segmented: the same with resets.
+// Affine maps x -> a x + u, one per step, with and without resets, and their composition.
 #pragma once
 
 #include <concepts>
@@ -11,26 +11,27 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A type whose values compose associatively: `combine(earlier, later)` is the one map that does
-/// what `earlier` then `later` do, and `identity()` is the map that does nothing.
+/// A type whose values compose associatively. `combine(earlier, later)` is the map that applies
+/// `earlier`, then `later`; `identity()` leaves every state unchanged.
 ///
-/// The syntax is checked here; the law `combine(combine(x, y), z) == combine(x, combine(y, z))` is
-/// the author's duty. Composition need not commute: the order of the arguments is the contract.
+/// The concept checks the syntax only. The author must ensure `combine(combine(x, y), z) ==
+/// combine(x, combine(y, z))`. Composition need not commute: the earlier map is always the first
+/// argument.
 template <class M>
 concept composable = std::is_trivially_copyable_v<M> && requires(const M& m) {
   { M::identity() } -> std::same_as<M>;
   { combine(m, m) } -> std::same_as<M>;
 };
 
-/// A composable map that can also be applied: serial code acts on a state (one multiply-add), only
-/// parallel code composes maps.
+/// A composable map that can also be applied to a state. Serial code applies maps (one multiply-add
+/// per step); only parallel code composes them.
 template <class M, class X>
 concept acting_on = composable<M> && requires(const M& m, const X& x) {
   { m.act(x) } -> std::same_as<X>;
 };
 
 /// The map x -> a * x + u. `Lane` is a scalar, a SIMD pack, a complex number made of either, or a
-/// vec of such; then a is a matrix.
+/// vec of these; for a vec, a is a matrix.
 ///
 ///     (a_i, u_i) then (a_j, u_j)  =  (a_j * a_i, a_j * u_i + u_j),      identity (1, 0)
 template <class Lane>
@@ -42,7 +43,7 @@ struct affine {
   SCANREC_HD static SCANREC_INLINE affine identity() {
     return {simd::constant<factor_t<Lane>>(1), simd::constant<Lane>(0)};
   }
-  /// The map that ignores the earlier state.
+  /// The map whose result is x for every state.
   SCANREC_HD static SCANREC_INLINE affine constant(Lane x) {
     return {simd::constant<factor_t<Lane>>(0), x};
   }
@@ -55,9 +56,9 @@ struct affine {
   }
 };
 
-/// The map x -> (a + rest) x + u of real lanes, where `rest` is what rounding took from the factor.
-/// Applied to a state it keeps the rest, and so does its conversion to a wider type; as an affine
-/// map, which is what composes, it forgets it.
+/// The map x -> (a + rest) x + u of real lanes, where `rest` is the rounding error of the factor a.
+/// act() and the conversion to a wider type use `rest`. Composition drops it: the map is converted
+/// to affine first.
 template <class Lane>
 struct affine_with_rest {
   using lane = Lane;
@@ -73,7 +74,8 @@ struct affine_with_rest {
   }
 
  private:
-  // The largest number for an infinity, which a rest of the other sign would make a NaN.
+  // Clamps an infinity to the largest number: infinity times a rest of the opposite sign would add
+  // an infinity of the other sign, which gives NaN.
   SCANREC_HD static SCANREC_INLINE Lane finite(Lane x) {
     constexpr auto most = std::numeric_limits<simd::scalar_of<Lane>>::max();
     return simd::smaller(simd::splat<Lane>(most), simd::larger(simd::splat<Lane>(-most), x));
@@ -84,14 +86,15 @@ struct affine_with_rest {
 template <class T, int N>
 using affine_matrix = affine<vec<T, N>>;
 
-/// Any acting map with a reset: where `reset` is not zero a new sequence starts at this step, and
-/// nothing from before it passes, not even an infinity (a select, not a product with zero).
+/// A map with a reset. Where `reset` is not zero, a new sequence starts at this step and the result
+/// does not depend on the earlier state. This is a select, not a product with zero, so not even an
+/// infinity passes.
 template <class Map>
 struct segmented {
   using lane = typename Map::lane;
   using mask = simd::real_lane_t<lane>;
   Map map;
-  mask reset;  // 0: linked to the step before; 1: cut
+  mask reset;  // 1: a sequence starts at this step; else 0
 
   SCANREC_HD static SCANREC_INLINE segmented identity() {
     return {Map::identity(), simd::constant<mask>(0)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that every call knows: `tiled`, which is the default, and the plain loop. Others
-// have headers of their own: variants.hpp, triangular_matmul.hpp, cuda/scan.cuh.
+// The backends `tiled`, the default, and `sequential`, the plain loop. Other backends are in
+// variants.hpp, triangular_matmul.hpp and cuda/scan.cuh.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +13,32 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// Cache-tiled scan over SIMD lanes and threads; the default of every call.
 ///
-/// Determinism  the same bits for any number of threads and any executor; where time is not split
-///              and lanes lie along channels, the bits of `sequential`.
-/// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB, or where the
-///              caller gives it.
+/// Determinism  The results have the same bits for any number of threads and any executor. They
+///              have the bits of `sequential` if time is not split and lanes run along channels.
+/// Memory       One workspace per call, see workspace_bytes(). A call allocates nothing if it needs
+///              at most 8 KiB or if the caller provides the workspace.
 struct tiled {
-  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
-  int threads = 0;                ///< workers; 0: all cores, fewer on small problems
-  std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
-                                  ///< With memory::recompute rounded up to a multiple of 128.
-  std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
+  static constexpr bool recomputes_states = true;  ///< supports memory::recompute
+  int threads = 0;                ///< workers; 0: one per core, fewer for small problems
+  std::int64_t tile_steps = 0;    ///< steps per tile; 0: automatic. Affects bits if time is split.
+                                  ///< memory::recompute rounds it up to a multiple of 128.
+  std::int64_t stream_bytes = 0;  ///< stores bypass caches from this many bytes moved; 0: automatic
   scanrec::executor executor{};   ///< runs the workers; empty: OpenMP, or POSIX threads
-  /// Memory for a call to use instead of allocating: workspace_bytes(), aligned to 64 bytes
-  /// (elements of an operator may need more). One call at a time.
+  /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,
+  /// aligned to 64 bytes, or more if the elements of an operator need it. Concurrent calls must not
+  /// share it.
   std::span<std::byte> workspace{};
 };
 
-/// Scalar loop over every sequence in turn; no threads, no SIMD.
+/// Scalar loop over one sequence after the other; no threads, no SIMD.
 ///
-/// Memory  nothing, except accumulators in the wide type for gradients that are sums, and with
-///         memory::recompute the states of one channel's 128 steps.
+/// Memory  None, except accumulators in the wide type for gradients that are sums and, with
+///         memory::recompute, the states of 128 steps of one channel.
 struct sequential {
-  static constexpr bool recomputes_states = true;  ///< serves adjoints that kept checkpoints
-  /// Memory for a call to use instead of allocating: workspace_bytes(), aligned to 64 bytes
-  /// (elements of an operator may need more). One call at a time.
+  static constexpr bool recomputes_states = true;  ///< supports memory::recompute
+  /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,
+  /// aligned to 64 bytes, or more if the elements of an operator need it. Concurrent calls must not
+  /// share it.
   std::span<std::byte> workspace{};
 };
 

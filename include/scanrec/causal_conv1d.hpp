@@ -21,20 +21,22 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A causal depthwise convolution; V is float or double. A stream is a sequence of calls, each of
-/// which takes the final state of the call before as its initial state.
+/// A causal depthwise convolution; V is the compute type, float or double. To process a stream in
+/// several calls, pass the final state of each call as the initial state of the next.
 ///
-/// Shapes    x, out: (batch, time, channel), of any strides, in any types that compute in V.
-///           weight: (channel, taps), taps on the `group` axis. bias: (channel). States: (batch,
-///           time, channel) with taps - 1 steps or more. out may be absent if only the final state
-///           is wanted.
-/// Bits      the same for any number of threads, and those of `sequential`; for a stream in any
-///           pieces, too, if its states have the type of x.
-/// Aliasing  final_state may be initial_state: same pointer, strides, type.
-/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
-/// Error     (taps + 1) u (|bias| + sum of |weight x|), u being the unit roundoff of V; SiLU adds
-///           the error of simd::sigmoid.
-/// Cost      x read once, out written once; one fused multiply-add per tap and element.
+/// Shapes   x, out: (batch, time, channel), with any strides, in any element types whose compute
+///          type is V. weight: (channel, taps), with the taps on the `group` axis. bias: (channel).
+///          States: (batch, time, channel) with taps - 1 steps or more. out may be absent if only
+///          the final state is wanted.
+/// Bits     The results have the same bits for any number of threads and have the bits of
+///          `sequential`. A stream split into several calls has the bits of a single call if its
+///          states have the type of x.
+/// Aliasing final_state may be initial_state: same pointer, strides and type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Error    (taps + 1) u (|bias| + sum of |weight x|), where u is the unit roundoff of V. SiLU adds
+///          the error of simd::sigmoid.
+/// Cost     x is read once and out is written once; one fused multiply-add per tap and element.
 template <runs_rows Backend, class V>
 void causal_conv1d(const Backend& on, const causal_conv1d_arrays<V>& arrays,
                    const std::type_identity_t<stored_sequence<V>>& out,
@@ -50,16 +52,18 @@ void causal_conv1d(const causal_conv1d_arrays<V>& arrays,
   causal_conv1d(tiled{}, arrays, out, options);
 }
 
-/// The adjoint of causal_conv1d: from out_grad and options.final_grad, the gradients of all arrays
-/// and of the initial state. With SiLU the sums are recomputed; the forward call keeps nothing.
+/// The adjoint of causal_conv1d: computes the gradients of all arrays and of the initial state from
+/// out_grad and options.final_grad. With SiLU the sums are recomputed, so the forward call stores
+/// nothing for the adjoint.
 ///
-/// Shapes    as causal_conv1d; an absent out_grad counts as 0.
-/// Bits      the same for any number of threads. Gradients of weights are sums over at most 64
-///           steps in V, and over these in double, in a fixed order.
-/// Memory    taps + 1 doubles per channel for every sequence and every 16384 elements or more.
-/// Aliasing  none.
-/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
-/// Cost      x and out_grad read once, x_grad written once.
+/// Shapes   as causal_conv1d; an absent out_grad counts as 0.
+/// Bits     The results have the same bits for any number of threads. Gradients of weights are
+///          summed in a fixed order: up to 64 steps in V, then in double.
+/// Memory   taps + 1 doubles per channel and part of a sequence; a part has 16384 elements or more.
+/// Aliasing No two arrays may overlap if one of them is written.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Cost     x and out_grad are read once and x_grad is written once.
 template <runs_rows Backend, class V>
 void causal_conv1d_vjp(const Backend& on, const causal_conv1d_arrays<V>& arrays,
                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
@@ -77,7 +81,7 @@ void causal_conv1d_vjp(const causal_conv1d_arrays<V>& arrays,
   causal_conv1d_vjp(tiled{}, arrays, out_grad, gradients, options);
 }
 
-/// Bytes of workspace that the same call of causal_conv1d needs.
+/// Bytes of workspace that a causal_conv1d call with these arguments needs.
 template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t causal_conv1d_workspace_bytes(
     const Backend& on, const causal_conv1d_arrays<V>& arrays,
@@ -87,7 +91,7 @@ template <runs_rows Backend, class V>
   return detail::rows_bytes<detail::conv1d_forward_run, detail::row_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
-/// Bytes of workspace that the same call of causal_conv1d_vjp needs.
+/// Bytes of workspace that a causal_conv1d_vjp call with these arguments needs.
 template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t causal_conv1d_vjp_workspace_bytes(
     const Backend& on, const causal_conv1d_arrays<V>& arrays,

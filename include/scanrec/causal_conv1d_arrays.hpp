@@ -10,13 +10,14 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The function that is applied to the sums of a causal convolution.
+/// The activation f that a causal convolution applies to its sums.
 enum class conv1d_activation : std::uint8_t { none, silu };
 
 /// The input arrays of a causal convolution. V is the compute type, float or double.
 ///
-/// Shapes  x: (batch, time, channel), in any type that computes in V. weight: (channel, group
-///         taps), the oldest step's tap first. bias: (channel); absent: 0.
+/// Shapes  x: (batch, time, channel), in any element type whose compute type is V. weight:
+///         (channel, group taps), with the tap of the oldest step first. bias: (channel); absent:
+///         0.
 template <class V>
 struct causal_conv1d_arrays {
   stored_sequence<const V> x;
@@ -25,12 +26,12 @@ struct causal_conv1d_arrays {
   conv1d_activation activation = conv1d_activation::none;
 };
 
-/// Options of causal_conv1d. A state holds the last inputs, the oldest first: (batch, time,
-/// channel) with taps - 1 steps or more.
+/// Options of causal_conv1d. A state contains the last inputs, oldest first, with shape (batch,
+/// time, channel) and taps - 1 steps or more.
 template <class V>
 struct causal_conv1d_options {
-  stored_sequence<const V> initial_state{};      ///< before the first step; absent: 0
-  stored_sequence<V> final_state{};              ///< receives the state after the last step
+  stored_sequence<const V> initial_state{};      ///< inputs before the first step; absent: 0
+  stored_sequence<V> final_state{};              ///< receives the last inputs
   detail::sequence_option<const bool> resets{};  ///< (batch, time, 1): a sequence starts here
 };
 
@@ -42,8 +43,8 @@ struct causal_conv1d_vjp_options {
   detail::sequence_option<const bool> resets{};
 };
 
-/// The gradients that causal_conv1d_vjp computes, with the shapes of their arrays; absent ones are
-/// not computed.
+/// The gradients that causal_conv1d_vjp computes. Each has the shape of its array; an absent
+/// gradient is not computed.
 template <class V>
 struct causal_conv1d_gradients {
   stored_sequence<V> x{};

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls that are compiled once for a whole program, their checks and their kernels: linear_scan,
-// linear_scan_vjp and linear_scan_jvp on the default backend, of arrays of one element type.
+// Explicit instantiations that a program compiles once: linear_scan, linear_scan_vjp and
+// linear_scan_jvp on the default backend, for arrays of one element type.
 //
-// Units that define SCANREC_COMPILED compile none of them where they call, or none of some types
-// with SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE, _BFLOAT16. For each of
-// these one unit of the program has to have
+// A source file that defines SCANREC_COMPILED does not instantiate these calls. To leave out single
+// types only, define SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE or _BFLOAT16.
+// For each such type, exactly one source file of the program must contain
 //
 //     #include <scanrec/compiled.hpp>
 //     SCANREC_COMPILE(float)
 //
-// compiled with the flags of all others: kernels of another instruction set have other names. The
-// CMake target scanrec::compiled does all that, installed or not. Everything else, such as gates of
-// another type than the inputs, is compiled where it is called, as without it.
+// It must be compiled with the flags of the other files: kernels for another instruction set have
+// other names. The CMake target scanrec::compiled does all of this. Calls outside this set, such as
+// those whose gates and inputs differ in type, are instantiated where they are used.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 #include <scanrec/element.hpp>
 #include <scanrec/linear_scan.hpp>
 
-/// Explicit instantiations of the checks and kernels of a call, or with `extern` their
-/// declarations. `pairs`: the number of pairs of arrays that may alias.
+/// Explicitly instantiates the checks and kernels of a call. With `extern` as `external` it
+/// declares them. `pairs` is the number of pairs of arrays that may alias.
 #define SCANREC_CALL(external, pairs, ...)                                          \
   external template void                                                            \
   scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>(      \
@@ -30,7 +30,7 @@
       scanrec::update);                                                             \
   external template void scanrec::run_recurrence(                                   \
       const scanrec::tiled&, scanrec::recurrence::__VA_ARGS__, const scanrec::problem&);
-/// The calls of one element type.
+/// Explicitly instantiates, or declares, the calls for one element type.
 #define SCANREC_CALLS(external, T)              \
   SCANREC_CALL(external, 2, forward<T, T, T>)   \
   SCANREC_CALL(external, 2, vjp<T, T, T, T, T>) \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Concepts of the arguments of calls.
+// Concepts for the arguments of calls.
 #pragma once
 
 #include <concepts>
@@ -38,7 +38,7 @@ concept sequence_argument = requires {
   typename detail::sequence_traits<V>::stored;
 };
 
-/// A view that is there.
+/// A sequence_view, not `none`.
 template <class V>
 concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
 
@@ -47,13 +47,13 @@ template <class V>
 concept writable_sequence_argument = std::same_as<V, none_t> ||
     (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
 
-/// A view that is there, of what gates can be: `element`.
+/// A sequence_view whose elements satisfy `element`.
 template <class V>
 concept sequence_of_elements = sequence<V> && element<typename detail::sequence_traits<V>::stored>;
 
 namespace detail {
-/// Whether an array is computed in the type of states that gates are multiplied by. True where
-/// there is no array, or no gate.
+/// Whether the compute type of an array is the state type that the gates multiply. True if the
+/// array or the gate is not a sequence of elements.
 template <class V, class Gate>
 concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
                       std::same_as<factor_t<compute_t<typename sequence_traits<V>::stored>>,
@@ -62,9 +62,9 @@ concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
 
 inline namespace SCANREC_ABI {
 
-/// Something that runs recurrences: `sequential`, `tiled`, ... The concept asks for
-/// workspace_bytes; a call asserts that there is a run_recurrence. Both are described at
-/// backend_for, in extend.hpp.
+/// A type that runs recurrences, such as `sequential` or `tiled`. The concept requires
+/// workspace_bytes; a call asserts that there is a run_recurrence. backend_for in extend.hpp
+/// describes both.
 template <class B>
 concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
   { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;

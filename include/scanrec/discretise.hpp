@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a continuous diagonal system dx/dt = lambda x + B u to the recurrence x[t] = gate * x[t-1] +
-// scale * B u[t], and the adjoint of that.
+// Discretisation of a continuous diagonal system dx/dt = lambda x + B u as the recurrence x[t] =
+// gate * x[t-1] + scale * B u[t], and its adjoint.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace scanrec {
 
-/// How a continuous system becomes a recurrence.
+/// The method that turns a continuous system into a recurrence.
 enum class discretisation {
   zero_order_hold,  ///< gate = exp(z), scale = (exp(z) - 1) / lambda,  z = lambda * step
   bilinear,         ///< gate = (1 + z / 2) / (1 - z / 2), scale = step / (1 - z / 2)
@@ -24,13 +24,14 @@ enum class discretisation {
   ring,
 };
 
-/// The discretised system: the factors of the state and of the input per step. R is the real type.
+/// The discretised system: the factor of the state and the factor of the input in each step. R is
+/// the real type.
 template <class R>
 struct discretised {
   std::complex<R> gate, scale;
 };
 
-/// Gradients of a parameter and of the step, for hermitian gradients dL/dRe + i dL/dIm.
+/// Gradients of lambda and of the step. Complex gradients are hermitian: dL/dRe + i dL/dIm.
 template <class R>
 struct discretise_gradients {
   std::complex<R> lambda;
@@ -41,7 +42,7 @@ struct discretise_gradients {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// In complex numbers that a GPU computes with, too, of any real type.
+// std::complex does not compile for GPUs.
 using simd::complex_lanes;
 
 template <class R>
@@ -56,7 +57,8 @@ template <class R>
 SCANREC_HD R squared(complex_lanes<R> x) {
   return simd::fma(x.re, x.re, simd::mul(x.im, x.im));
 }
-/// x / y without squares that over- or underflow. Source: R. L. Smith, Algorithm 116 (1962).
+/// x / y; forms no squares that could over- or underflow. Source: R. L. Smith, Algorithm 116
+/// (1962).
 template <class R>
 SCANREC_HD complex_lanes<R> quotient(complex_lanes<R> x, complex_lanes<R> y) {
   const bool flat = (y.re < 0 ? -y.re : y.re) >= (y.im < 0 ? -y.im : y.im);
@@ -72,7 +74,7 @@ SCANREC_HD complex_lanes<R> exp(complex_lanes<R> z) {
   const R size = std::exp(z.re);
   return {simd::mul(size, R(std::cos(z.im))), simd::mul(size, R(std::sin(z.im)))};
 }
-/// (exp(z) - 1) / z, to a few roundings of its size.
+/// phi(z) = (exp(z) - 1) / z, with a relative error of a few roundings.
 template <class R>
 SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
   if (z.re == 0 && z.im == 0) return {1, 0};
@@ -82,7 +84,7 @@ SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
                                    simd::mul(R(std::exp(z.re)), R(std::sin(z.im)))),
                   z);
 }
-/// Its derivative, (exp(z) - phi(z)) / z; near 0 the series sum of z^k / (k! (k + 2)).
+/// phi'(z) = (exp(z) - phi(z)) / z; for |z| < 1 the series sum_k z^k / (k! (k + 2)).
 template <class R>
 SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
   if (squared(z) >= 1) return quotient(exp(z) - phi(z), z);
@@ -101,16 +103,16 @@ SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
   return quotient(complex_lanes<R>(1, 0), complex_lanes<R>(1 - z.re / 2, -z.im / 2));
 }
 
-/// exp(log_step), to 2 ULP of a double between exp(-20) and exp(20). The exponential functions of
-/// CPUs and GPUs differ in the last bit, and lambda * step is an angle of many radians; this one
-/// gives the same bits on both. A CPU without fused multiply-adds may differ in the last bit of a
-/// double.
+/// exp(log_step), within 2 ULP of a double between exp(-20) and exp(20). The exponential functions
+/// of CPUs and GPUs differ in the last bit, and lambda * step is an angle of many radians, so such
+/// a difference would show. This function gives the same bits on both, except that a CPU without
+/// fused multiply-adds may differ in the last bit of a double.
 template <std::floating_point R>
 SCANREC_HD R step_size(R log_step) {
   return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));
 }
 
-/// The result of discretise() in the type that it is computed in.
+/// The result of discretise_lanes().
 template <class R>
 struct discretised_lanes {
   complex_lanes<R> gate, scale;
@@ -134,7 +136,7 @@ SCANREC_HD discretised_lanes<R> discretise_lanes(discretisation method, complex_
           complex_lanes<R>(std::sqrt(-std::expm1(-2 * decay)), 0)};
 }
 
-/// The result of discretise_vjp().
+/// The result of discretise_lanes_vjp().
 template <class R>
 struct discretise_lanes_gradients {
   complex_lanes<R> lambda;
@@ -145,7 +147,7 @@ SCANREC_HD discretise_lanes_gradients<R> discretise_lanes_vjp(discretisation met
                                                               complex_lanes<R> lambda, R step,
                                                               complex_lanes<R> gate_grad,
                                                               complex_lanes<R> scale_grad) {
-  // conj(a) g + conj(b) s.
+  // conj(a) gate_grad + conj(b) scale_grad.
   const auto through = [&](complex_lanes<R> a, complex_lanes<R> b) {
     return simd::fma(conjugate(a), gate_grad, simd::mul(conjugate(b), scale_grad));
   };
@@ -174,11 +176,13 @@ SCANREC_HD discretise_lanes_gradients<R> discretise_lanes_vjp(discretisation met
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The recurrence of a system. Computed in double, so that a float is off by its rounding only.
+/// Gate and scale of the recurrence that discretises a system. Computes in double and rounds once
+/// to R.
 ///
-/// Units   lambda is per unit of time, step in that unit; gate is dimensionless, scale a time.
-/// Error   a few roundings of |gate| and |scale|, also where lambda * step is near 0.
-/// Source  Smith et al., Simplified State Space Layers for Sequence Modeling (2023), section 2.1.
+/// Units  lambda is per unit of time and step is in that unit; gate is dimensionless and scale is a
+///        time.
+/// Error  a few roundings of |gate| and |scale|, also if lambda * step is near 0.
+/// Source Smith et al., Simplified State Space Layers for Sequence Modeling (2023), section 2.1.
 template <std::floating_point R>
 discretised<R> discretise(discretisation method, std::complex<R> lambda,
                           std::type_identity_t<R> step) {
@@ -191,7 +195,8 @@ discretised<R> discretise(discretisation method, std::complex<R> lambda,
   return {rounded(d.gate), rounded(d.scale)};
 }
 
-/// The adjoint of discretise(): from the gradients of gate and scale.
+/// The adjoint of discretise(): computes the gradients of lambda and step from those of gate and
+/// scale.
 ///
 /// Source  docs/s5.md.
 template <std::floating_point R>

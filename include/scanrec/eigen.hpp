@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of Eigen matrices, maps, references and blocks. Needs Eigen, as do
-// s5.hpp, layers/ and triangular_matmul.hpp.
+// Views of Eigen matrices, maps, references and blocks. Requires Eigen, as do s5.hpp, layers/ and
+// triangular_matmul.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@ namespace scanrec {
 namespace detail {
 template <class Dense>
 using eigen_element =
-    std::remove_pointer_t<decltype(std::declval<Dense&>().data())>;  // const where it is const
+    std::remove_pointer_t<decltype(std::declval<Dense&>().data())>;  // const if Dense is const
 
 template <class Dense>
 concept eigen_array =
     std::is_base_of_v<Eigen::DenseBase<std::remove_cvref_t<Dense>>, std::remove_cvref_t<Dense>>;
-/// One whose elements lie in memory, as those of products and sums do not.
+/// An Eigen type whose elements are stored in memory, unlike products and sums.
 template <class Dense>
 concept eigen_memory = eigen_array<Dense> && requires(Dense& matrix) {
   matrix.data();
   matrix.rowStride();
 };
-/// A matrix that has no view: a temporary, or an expression that is not in memory.
+/// An Eigen argument that cannot be viewed: a temporary, or an expression that is not stored in
+/// memory.
 template <class Given>
 concept eigen_array_of_no_memory = eigen_array<Given> &&
     (!std::is_lvalue_reference_v<Given> || !eigen_memory<std::remove_reference_t<Given>>);
 }  // namespace detail
 
-// Assertions that say why a matrix has no view.
+// Assertions that explain why a matrix cannot be viewed.
 #define SCANREC_EXPLAIN_EIGEN_(Given, call)                                                      \
   static_assert(detail::eigen_memory<std::remove_reference_t<Given>>,                            \
                 "scanrec: " call                                                                 \
@@ -47,9 +48,9 @@ concept eigen_array_of_no_memory = eigen_array<Given> &&
 
 /// A view of a matrix whose rows are time steps and whose columns are channels.
 ///
-/// With `batch` sequences the rows are those of the first sequence, then those of the second, ...
-/// Any storage order and any strides; nothing is copied, and the matrix must outlive the view.
-/// Throws argument_error if the rows do not divide into `batch` sequences.
+/// With `batch` sequences, the rows of the first sequence come first, then those of the second, and
+/// so on. Any storage order and strides are allowed. Nothing is copied, and the matrix must outlive
+/// the view. Throws argument_error if the number of rows is not a multiple of `batch`.
 template <detail::eigen_memory Dense>
 auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
   if (batch <= 0 || matrix.rows() % batch != 0)
@@ -70,7 +71,7 @@ sequence_view<float> as_sequence(Given&&, std::int64_t = 1) {
   return {};
 }
 
-/// A view of a matrix whose rows are sequences and whose columns are channels: one state each.
+/// A view of a matrix as states: one row per sequence and one column per channel.
 template <detail::eigen_memory Dense>
 auto as_state(Dense& matrix) {
   return state_view<detail::eigen_element<Dense>>(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Element types: the stored types, the type each is computed in, and the wider type of sums.
+// Element types of arrays, the type in which each is computed, and the wider type of sums.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace detail {
 /// float -> bfloat16 bits: round to nearest, ties to even; a NaN stays a (quiet) NaN.
 SCANREC_HD SCANREC_INLINE constexpr std::uint16_t bfloat16_bits(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  if (!std::is_constant_evaluated()) {  // one instruction; every NaN becomes the same
+  if (!std::is_constant_evaluated()) {  // one instruction; gives every NaN the same bits
     std::uint16_t rounded;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
     return rounded;
@@ -31,8 +31,8 @@ SCANREC_HD SCANREC_INLINE constexpr float bfloat16_value(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// float -> IEEE binary16 bits, as the hardware conversion rounds: nearest even, subnormals kept,
-/// overflow to infinity, NaN payloads truncated and made quiet.
+/// float -> IEEE binary16 bits, rounded as by the hardware conversion: to nearest, ties to even.
+/// Subnormals are kept, overflow gives infinity, and NaN payloads are truncated and made quiet.
 SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) {
@@ -52,7 +52,7 @@ SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
   } else if (magnitude >= 0x38800000u) {  // normal: rebias 127 -> 15; a carry may reach infinity
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   } else {
-    // Subnormal: adding 0.5 puts the last half bit (2^-24) at the last bit of the float.
+    // Subnormal: adding 0.5 aligns the last bit of the half (2^-24) with that of the float.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     half = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
   }
@@ -138,19 +138,20 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 
 }  // namespace detail
 
-/// The element types of arrays: float, double, std::complex of both, bfloat16, float16, and
-/// uint32_t (affine maps modulo 2^32 are exactly associative: every backend must match the loop bit
-/// for bit).
+/// The element types of arrays: float, double, std::complex of both, bfloat16, float16 and
+/// uint32_t. Affine maps modulo 2^32 are exactly associative, so with uint32_t every backend must
+/// match the loop bit for bit.
 template <class T>
 concept element = requires {
   typename detail::element_traits<std::remove_cv_t<T>>::compute;
 };
 
-/// The type an element is computed in: float for the 16-bit types, itself otherwise.
+/// The compute type of an element: float for the 16-bit types, the element type itself otherwise.
 template <element T>
 using compute_t = typename detail::element_traits<std::remove_cv_t<T>>::compute;
 
-/// The type of aggregates over many steps: double for float data, itself where nothing is wider.
+/// The wide type, used for sums over many steps: double for data computed in float, and the compute
+/// type itself if there is no wider type.
 template <element T>
 using wide_t = typename detail::element_traits<std::remove_cv_t<T>>::wide;
 

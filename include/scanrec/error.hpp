@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exception that every wrong argument raises, before anything is written.
+// The exception that calls throw for an invalid argument, before anything is written.
 #pragma once
 
 #include <stdexcept>
@@ -9,13 +9,13 @@
 
 namespace scanrec {
 
-/// A call got an argument it cannot work with. Nothing has been written.
+/// Thrown for an invalid argument. Nothing has been written.
 ///
-/// what() reads "linear_scan: argument 'state': expected <this>, got <that>"; the parts are kept
-/// apart for callers that translate them (a Python binding, say).
+/// what() reads "linear_scan: argument 'state': expected <this>, got <that>". Members return the
+/// parts of the message for callers that translate it, such as language bindings.
 ///
-/// One type for all instruction sets, so its members are made where they are called, and it keeps
-/// its parts in exceptions, whose own members are in the standard library.
+/// The class has one type for all instruction sets. Its members are therefore always inlined, and
+/// it stores strings in standard exceptions, whose members are compiled into the standard library.
 class argument_error : public std::invalid_argument {
  public:
   SCANREC_INLINE argument_error(const char* call, const char* argument, const char* expected,
@@ -30,11 +30,11 @@ class argument_error : public std::invalid_argument {
                                 const std::string& expected, const std::string& got)
       : argument_error(call.c_str(), argument.c_str(), expected.c_str(), got.c_str()) {}
 
-  /// Name of the argument as the documentation spells it, for example "gate_grad".
+  /// The name of the argument as documented, for example "gate_grad".
   [[nodiscard]] SCANREC_INLINE std::string argument() const { return argument_.what(); }
   /// A description of the values that the call accepts.
   [[nodiscard]] SCANREC_INLINE std::string expected() const { return expected_.what(); }
-  /// A description of the value that it got.
+  /// A description of the value that was passed.
   [[nodiscard]] SCANREC_INLINE std::string got() const { return got_.what(); }
 
  private:
@@ -43,7 +43,7 @@ class argument_error : public std::invalid_argument {
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Throws argument_error, out of line so that the checks stay small.
+/// Throws argument_error. Out of line, so that inlined checks stay small.
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse(const char* call, const char* argument,
                                                           const text& expected, const text& got) {
   throw argument_error(call, argument, expected.c_str(), got.c_str());

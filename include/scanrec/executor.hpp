@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Executors: who runs the workers of a parallel backend.
+// Executors, which run the workers of a parallel backend.
 #pragma once
 
 #include <concepts>
@@ -10,8 +10,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// Functions that executor and work_ref instantiate for a type. Those two are each one type for all
-// instruction sets.
+// Functions that executor and work_ref instantiate per type. They are named per instruction set;
+// the types executor and work_ref are not.
 template <class Work>
 void call_work(const void* work, int worker) {
   (*static_cast<const Work*>(work))(worker);
@@ -34,7 +34,7 @@ void drop_executor(void* run) {
 namespace scanrec {
 
 /// The work that an executor runs: work(worker) for each of its workers. It refers to an object
-/// that the caller of the executor holds until the executor returns. It may be copied, also to a
+/// that stays alive until the executor returns. It may be copied, also to a
 /// std::function<void(int)>.
 class work_ref {
  public:
@@ -51,19 +51,19 @@ class work_ref {
   void (*call_)(const void*, int);
 };
 
-/// Runs `work(0)`, ..., `work(workers - 1)`, each exactly once, and returns when all have returned.
-/// Made of anything that is called with (int workers, work_ref work), such as a function whose
-/// second parameter is a const std::function<void(int)>&; or empty.
+/// Runs `work(0)`, ..., `work(workers - 1)`, each exactly once, and returns after all of them have
+/// returned. An executor wraps any object that can be called with (int workers, work_ref work),
+/// such as a function whose second parameter is a const std::function<void(int)>&. It may be empty.
 ///
-/// Any order, any threads, fewer threads than workers, one after the other: every backend makes
-/// progress, since workers claim tasks in order and only ever wait for a task that was claimed
-/// before. A thread pool is plugged in here; the library owns none.
+/// Use it to run scans on a thread pool; the library owns none. Workers may run in any order and on
+/// any threads, also on fewer threads than workers, or one after the other. Every backend makes
+/// progress, since workers claim tasks in order and wait only for tasks that were claimed before.
 ///
-/// `work` does not throw. An executor may: its exception reaches the caller of the scan once all
-/// workers that have begun have returned. It must begin none after that.
+/// `work` does not throw. An executor may throw: its exception reaches the caller of the scan after
+/// all workers that have started have returned. It must not start any worker after that.
 ///
-/// Not a std::function, whose members the linker could take from an object that is compiled for
-/// another CPU.
+/// This is not a std::function, because the linker could take the members of that from an object
+/// that is compiled for another CPU.
 class executor {
  public:
   SCANREC_INLINE executor() = default;
@@ -101,7 +101,7 @@ class executor {
   }
 
   SCANREC_INLINE explicit operator bool() const { return run_ != nullptr; }
-  /// Not of an empty one.
+  /// Must not be called on an empty executor.
   SCANREC_INLINE void operator()(int workers, const work_ref& work) const {
     call_(run_, workers, work);
   }

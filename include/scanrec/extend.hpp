@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recurrences and backends of your own: their concepts, and the names they are written with.
+// Concepts and building blocks for recurrences and backends outside the library.
 //
-// A recurrence is a struct with the inputs, the map and the outputs of a time step. A backend is a
-// struct with an order in which steps are combined, on its own lanes and threads. Neither knows the
-// other: a recurrence runs on every backend, a backend runs every recurrence.
+// A recurrence is a struct that defines the inputs, the map and the outputs of a time step. A
+// backend is a struct that defines the order in which steps are combined, on its own lanes and
+// threads. The two are independent: every backend runs every recurrence.
 //
 //     struct leaky_sum : extend::affine_steps<double> {...};  // load, finish, begin, end, arrays
 //
-//     extend::problem_builder c("leaky_sum", input.shape);    // the call:
-//     const int u = c.add("input", input, access::read);      // each of its arrays,
-//     c.prepare<leaky_sum>(direction::forward);               // their checks, which throw,
+//     extend::problem_builder c("leaky_sum", input.shape);    // the call
+//     const int u = c.add("input", input, access::read);      // once for each of its arrays
+//     c.prepare<leaky_sum>(direction::forward);               // checks them; throws argument_error
 //     leaky_sum r;
-//     r.input = c.input<double>(u);                           // each of the fields
+//     r.input = c.input<double>(u);                           // once for each field
 //     extend::run(tiled{}, r, c);
 //
-// docs/extend.md is the guide, with the optional members that make kernels faster.
-// examples/extend.cpp is a program with a recurrence, its adjoint and a backend.
+// docs/extend.md is the guide. It also covers optional members that make kernels faster.
+// examples/extend.cpp is a complete program with a recurrence, its adjoint and a backend.
 #pragma once
 
 #include <concepts>
@@ -37,43 +37,45 @@ namespace scanrec::inline SCANREC_ABI::extend {
 
 // ---- lanes and positions ----------------------------------------------------------------------
 
-// place<Axis, Assume>: the lanes of a step. `time` and `channel` are the index of the first lane in
-// the sequence; `row` and `index` count from where the fields point; `count` lanes are in use.
-// rarely(condition) is false, and mostly(condition) true, where a kernel knows so at compile time.
+// position<Axis, Assume> locates the lanes of a step. `time` and `channel` are indices of the first
+// lane in the sequence; `row` and `index` count from the element that the fields point at; `count`
+// is the number of lanes in use. rarely(condition) is false, and mostly(condition) is true, if a
+// kernel knows so at compile time.
 using recurrence::assume;
 using recurrence::lane_axis;
 using recurrence::position;
 
-/// The position of a single lane: a backend without SIMD needs no other.
+/// The position of a single lane, for backends without SIMD.
 using scalar_position = position<lane_axis::channel>;
-/// A single lane of R's compute type; other lanes are packs of them.
+/// A single lane of R's compute type.
 template <class R>
 using lane_of = simd::lane_t<typename R::value, 1>;
 /// The state of a single lane.
 template <class R>
 using state_of = typename R::template state_of<lane_of<R>>;
-/// The map of a single lane: composed by combine(earlier, later), applied by act(state).
+/// The map of a single lane; combine(earlier, later) composes maps and act(state) applies one.
 template <class R>
 using map_of = typename R::template map_of<lane_of<R>>;
 /// The running sums of a single lane.
 template <class R>
 using sums_of = typename R::template sums<lane_of<R>>;
-/// The step of a single lane, as R's load returns it.
+/// The step of a single lane: the return type of R's load.
 template <class R>
 using step_of = scanrec::detail::step_of<R>;
 
 // ---- the fields of a recurrence ---------------------------------------------------------------
 
-// Pointers and strides in scan order; a backend moves them, a recurrence asks for lanes.
+// Pointers and strides in scan order. A backend advances them; a recurrence loads and stores lanes.
 using recurrence::input_field;   // a sequence: load<Lane>(at), load_or_zero, load_neighbour(at, 1)
-using recurrence::output_field;  // a sequence: store(at, lane), of a gradient put(at, lane, sum)
+using recurrence::output_field;  // a sequence: store(at, lane); a gradient: put(at, lane, sum)
 using recurrence::reset_field;   // the reset mask: present(), load<Mask>(at)
 using recurrence::state_input;   // a value per sequence: load_or_zero<Lane>(at)
 using recurrence::state_output;  // a value per sequence: put(at, lane)
 
-// `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. An
-// array that is not listed does not move. Outputs are listed as the problem has them, `writes`
-// first. Neighbours are those in scan order; all that are listed are on the same side.
+// `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. A
+// backend does not advance the pointer of a field that is not listed. List outputs in the order in
+// which the problem has them, `writes` first. Previous and next are meant in scan order; a list may
+// name neighbours on one side only.
 using recurrence::array_list;
 using recurrence::ends_in;
 using recurrence::only_if;
@@ -87,29 +89,31 @@ using recurrence::starts_from;
 using recurrence::writes;
 using recurrence::writes_if_given;
 
-// Bases. affine_steps<Value>: steps are state = gate * state + input; it lacks load, finish, begin,
-// end and arrays. affine_maps<Value>: the constants and types alone.
+// Base classes. affine_steps<Value> is for steps of the form state = gate * state + input; the
+// derived class defines load, finish, begin, end and arrays. affine_maps<Value> defines the
+// constants and types only.
 using recurrence::affine_maps;
 using recurrence::affine_steps;
 
 // ---- calls ------------------------------------------------------------------------------------
 
-// problem_builder: add, add_factor, add_resets and require describe the arrays of a call, prepare
-// checks them and brings them to scan order, input, output, start, end and resets are the fields.
+// problem_builder describes the arrays of a call with add, add_factor, add_resets and require.
+// prepare checks them and brings them to scan order. input, output, start, end and resets return
+// the fields.
 using scanrec::detail::in_place_pair;
 using scanrec::detail::problem_builder;
 
 // ---- backends ---------------------------------------------------------------------------------
 
-using scanrec::detail::sums_layout;  // accumulators of gradients that are sums, and their bytes
+using scanrec::detail::sums_layout;  // accumulators of gradients that are sums, and their size
 using scanrec::detail::take_step;    // next, then finish: returns the state after the step
-// Adjoints that kept checkpoints: states are recomputed a block at a time
-// (detail/cpu/sequential.hpp).
+// Building blocks for adjoints with memory::recompute, which recompute states one block at a time.
+// See detail/cpu/sequential.hpp.
 using scanrec::detail::block;
 using scanrec::detail::recompute_scratch;
 using scanrec::detail::with_states;
 
-/// The recurrence with its fields at the first step of one sequence.
+/// A copy of the recurrence whose fields point at the first step of one sequence.
 template <class R>
 R sequence_of(const R& r, std::int64_t group, std::int64_t batch, std::int64_t channel) {
   return scanrec::detail::standing_at(scanrec::detail::bound(r, group, batch), 0, channel);
@@ -119,30 +123,31 @@ R sequence_of(const R& r, std::int64_t group, std::int64_t batch, std::int64_t c
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A recurrence: the members that every backend calls. The base affine_steps has most of them.
+/// A recurrence: the members that every backend calls. The base class affine_steps defines most of
+/// them.
 ///
 /// Types and constants:
 ///
 ///     value, map_of<Lane>, state_of<Lane>     compute type; type of maps; type of states
-///     sums<Lane>                              running sums of gradients; empty if it has none
+///     sums<Lane>                              running sums of gradients; empty if there are none
 ///     arrays                                  the array_list of its fields
-///     one_by_one                              lanes are single sequences, never packs
-///     any_operator                            maps are elements of an operator
+///     one_by_one                              whether lanes are single sequences, never packs
+///     any_operator                            whether maps are elements of an operator
 ///
-/// Functions, all const, for every Lane and place (marked SCANREC_HD to run on GPUs):
+/// Functions, all const, for every Lane and position (marked SCANREC_HD to run on GPUs):
 ///
-///     load<Lane>(at) -> step                  reads a step. Called any number of times
+///     load<Lane>(at) -> step                  reads a step; may be called any number of times
 ///     map(at, step) -> map                    the step as a map of the state; a reset has factor 0
-///     next(at, step, before) -> state         the same, applied to a state; a reset is a select
-///     finish(at, step, before, after, sums)   writes the outputs. Called once per step
+///     next(at, step, before) -> state         the map applied to a state; a reset is a select
+///     finish(at, step, before, after, sums)   writes the outputs; called once per step
 ///     begin<Lane>(at) -> state                the state before the first step
-///     end(at, after)                          takes the state after the last step
-///     flush(at, sums)                         moves running sums to the accumulators
-///     touch_rest<Lane>(at)                    reads what finish needs and map does not
+///     end(at, after)                          receives the state after the last step
+///     flush(at, sums)                         adds running sums to the accumulators
+///     touch_rest<Lane>(at)                    reads the inputs that finish uses and map does not
 ///
-/// Law      map(at, step).act(x) equals next(at, step, x) up to rounding, for finite numbers.
-/// Order    finish is the last call at a step, whose inputs it may overwrite in place.
-/// Threads  members are called from several threads at once, on copies of the recurrence.
+/// Law     map(at, step).act(x) equals next(at, step, x) up to rounding, for finite numbers.
+/// Order   finish is the last call for a step and may overwrite the inputs of that step.
+/// Threads Several threads call members at once, each on a copy of the recurrence.
 template <class R>
 concept step_recurrence = requires {
   typename R::value;
@@ -165,19 +170,23 @@ concept step_recurrence = requires {
   r.template touch_rest<extend::lane_of<R>>(at);
 };
 
-/// A backend that runs the recurrence R: a struct of options with two functions, found by its type:
+/// A backend that runs the recurrence R: a struct of options with two functions, found by
+/// argument-dependent lookup:
 ///
-///     workspace_bytes(backend, problem) -> bytes      of memory that a call needs
+///     workspace_bytes(backend, problem) -> bytes      memory that a call needs
 ///     run_recurrence(backend, recurrence, problem)    runs every sequence of the problem
 ///
-/// A backend that runs one recurrence runs all: run_recurrence is a template. The arguments are
-/// checked and in scan order, so a backend knows no direction. For every sequence it calls `begin`,
-/// then for every step `load` and `finish` with what `next` or a composed map gives, and `end`.
+/// run_recurrence is a template, so a backend that runs one recurrence runs all. Its arguments are
+/// checked and in scan order; a backend never handles the direction of time. For every sequence it
+/// calls `begin`, then for every step `load`, `next` (or a composed map) and `finish`, and last
+/// `end`.
 ///
-/// Order      finish is the last call at a step, whose inputs it may overwrite in place.
-/// Bits       the order in which maps compose is the backend's; its documentation states it.
-/// Gradients  that are sums go through sums_layout, in an order that threads do not change.
-/// Needs      `static constexpr bool recomputes_states = true` for adjoints that kept checkpoints.
+/// Order     finish is the last call for a step and may overwrite the inputs of that step.
+/// Bits      The backend chooses the order in which maps compose, and documents it.
+/// Gradients Gradients that are sums go through sums_layout, in an order that does not depend on
+///           threads.
+/// Needs     `static constexpr bool recomputes_states = true` to run adjoints with
+///           memory::recompute.
 template <class B, class R>
 concept backend_for = backend<B> && step_recurrence<R> &&
     requires(const B& b, const R& r, const problem& p) {
@@ -188,9 +197,9 @@ concept backend_for = backend<B> && step_recurrence<R> &&
 
 namespace scanrec::inline SCANREC_ABI::extend {
 
-/// Runs a recurrence on a backend, after prepare(): the last line of a call.
+/// Runs a recurrence on a backend. It is the last step of a call, after prepare().
 ///
-/// Throws   the exceptions of the backend.
+/// Throws  the exceptions of the backend.
 template <backend Backend, step_recurrence R>
 void run(const Backend& backend, const R& r, const problem_builder& call) {
   scanrec::detail::run_on_backend{backend}(r, call.described());

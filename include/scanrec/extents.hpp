@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sizes and strides over (group, batch, time, channel), and the two contiguous layouts.
+// Extents and strides over (group, batch, time, channel), and the two contiguous layouts.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace scanrec {
 
-/// Sizes of a problem, or of an array: how many positions each axis has. An axis that is left out
-/// has one.
+/// Extents of a problem or an array: the number of elements along each axis. An omitted axis has an
+/// extent of 1.
 ///
-/// `group` is one more outer axis, for heads or a vectorised-over axis.
-/// Designated initialisers read best: `extents{.batch = 8, .time = 4096, .channel = 256}`.
+/// `group` is an additional outer axis, for heads or a vectorised axis. Use designated
+/// initialisers: `extents{.batch = 8, .time = 4096, .channel = 256}`.
 struct extents {
   std::int64_t batch = 1;
   std::int64_t time = 1;
@@ -27,10 +27,11 @@ struct extents {
   }
 };
 
-/// Strides of an array: how many elements apart two neighbours on an axis are. An axis that is left
-/// out has a stride of 0: one element for all its positions.
+/// Strides of an array: the distance in elements between neighbours on each axis. An omitted axis
+/// has a stride of 0: all its positions share one element.
 ///
-/// A type apart from `extents`, whose axes default to 1 and which cannot stand in for it.
+/// This is a type apart from `extents` because the defaults differ and neither may be passed for
+/// the other.
 struct strides {
   std::int64_t batch = 0;
   std::int64_t time = 0;
@@ -58,19 +59,19 @@ inline void append(text& t, const strides& s) {
 }  // namespace detail
 
 inline namespace SCANREC_ABI {
-/// "(batch 8, time 4096, channel 256)", with the group where it is not 1.
+/// Extents as text: "(batch 8, time 4096, channel 256)"; includes the group if it is not 1.
 inline std::string to_string(const extents& e) { return detail::text(e).c_str(); }
-/// The same for strides, with the group where it is not 0.
+/// Strides as text; includes the group if it is not 0.
 inline std::string to_string(const strides& s) { return detail::text(s).c_str(); }
 }  // namespace SCANREC_ABI
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Stands for every number of elements that is larger than any array.
+/// A count that represents every number of elements larger than any array.
 inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
 
-/// a * b, or `most` where that is less: as many stand for more than any machine has, and what
-/// cannot have them is refused. Strides of axes with one position may be anything.
+/// min(a * b, most), without overflow. No machine has `most` elements or bytes, so checks refuse
+/// arrays of that size. Strides of axes with an extent of 1 may be arbitrary.
 SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b,
                                                       std::int64_t most = beyond_count) {
   std::int64_t product = 0;

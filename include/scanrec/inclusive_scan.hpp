@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// inclusive_scan and exclusive_scan: prefixes under any associative operator.
+// inclusive_scan and exclusive_scan: prefix scans with any associative operator.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ namespace scanrec {
 template <class E>
 struct prefix_options {
   direction order = direction::forward;     ///< reverse: the last element comes first
-  detail::state_option<const E> initial{};  ///< comes before the first element
-  detail::state_option<E> final{};  ///< receives all elements combined, after the initial one
+  detail::state_option<const E> initial{};  ///< combined before the first element
+  detail::state_option<E> final{};          ///< receives initial and all elements, combined
 };
 
 }  // namespace scanrec
@@ -31,15 +31,16 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class View>
 using element_of = typename sequence_traits<View>::stored;
-/// The options of a call with such elements; those of floats where they are no view, so that the
-/// call is found and says so.
+/// The options of a call for these elements. If they are not a view, the options are those of
+/// float, so that overload resolution finds the call and its checks report the mistake.
 template <class Elements>
 struct element_or_float : std::type_identity<float> {};
 template <sequence Elements>
 struct element_or_float<Elements> : std::type_identity<element_of<Elements>> {};
 template <class Elements>
 using prefix_options_for = prefix_options<typename element_or_float<Elements>::type>;
-/// Whether the elements or the results are a view, unlike those of the standard library's calls.
+/// Whether the elements or the results are a view. Tells these calls from those of the standard
+/// library.
 template <class Elements, class Results>
 concept scans_a_view = sequence<Elements> || sequence<Results>;
 
@@ -98,20 +99,21 @@ void make_operator_scan(const char* name, bool exclusive, const Op& op, const El
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// results[t] = initial op elements[0] op ... op elements[t], per group, batch and channel.
+/// results[t] = initial op elements[0] op ... op elements[t], for every group, batch and channel.
 ///
-/// Shapes   elements, results: (batch, time, channel), equal, any strides; initial, final: (batch,
-///          channel), where a zero stride gives all sequences one element.
+/// Shapes   elements, results: (batch, time, channel), equal, with any strides. initial, final:
+///          (batch, channel); with zero strides all sequences share one element.
 /// Backends sequential, tiled, hillis_steele, blelloch.
-/// Law      op must be associative, see associative_operator. It is called with the results of
-///          adjacent blocks, the earlier one first, from several threads at once; never with an
-///          identity or with uninitialised memory.
-/// Aliasing results may be elements, and final may be initial: same pointer, strides, type.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what op
-///          throws, on whatever thread: the first by the order of tasks, once no worker is at work
-///          any more. The contents of results and final are then unspecified.
-/// Cost     1 array read + 1 written, and n calls of op by `sequential`; 2n by `tiled` where time
-///          is split and by `blelloch`; n log2 n by `hillis_steele`.
+/// Law      op must be associative, see associative_operator. Its arguments are the results of
+///          adjacent blocks, the earlier one first. It is called from several threads at once, and
+///          never with an identity or uninitialised memory.
+/// Aliasing results may be elements, and final may be initial: same pointer, strides and type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated. An exception of op propagates after all workers have stopped; if several
+///          tasks throw, it is that of the first task. The contents of results and final are then
+///          unspecified.
+/// Cost     1 array read + 1 written. The number of calls of op is n for `sequential`, up to 2n for
+///          `tiled` if time is split, 2n for `blelloch`, and n log2 n for `hillis_steele`.
 template <backend Backend, class Op, class Elements, class Results>
 requires detail::scans_a_view<Elements, Results>
 void inclusive_scan(const Backend& backend, const Op& op, const Elements& elements,
@@ -129,7 +131,7 @@ void inclusive_scan(const Op& op, const Elements& elements, const Results& resul
 }
 
 /// results[t] = initial op elements[0] op ... op elements[t - 1]; results[0] = initial, or the
-/// identity of op. As inclusive_scan in all else.
+/// identity of op if initial is absent. Otherwise as inclusive_scan.
 template <backend Backend, class Op, class Elements, class Results>
 requires detail::scans_a_view<Elements, Results>
 void exclusive_scan(const Backend& backend, const Op& op, const Elements& elements,
@@ -146,10 +148,10 @@ void exclusive_scan(const Op& op, const Elements& elements, const Results& resul
   exclusive_scan(tiled{}, op, elements, results, options);
 }
 
-// ---- descriptions of calls, without running them
-// ---------------------------------------------------
+// ---- descriptions of calls, without running them ----------------------------------------------
 
-/// The problem that the same call of inclusive_scan poses, for describe() and workspace_bytes().
+/// The problem of an inclusive_scan call with these arguments, for describe() and
+/// workspace_bytes().
 template <class Op, class Elements, class Results>
 [[nodiscard]] problem inclusive_scan_problem(
     const Op& op, const Elements& elements, const Results& results,
@@ -160,7 +162,7 @@ template <class Op, class Elements, class Results>
                                [&](const auto&, const problem& p) { made = p; });
   return made;
 }
-/// The problem that the same call of exclusive_scan poses.
+/// The problem of an exclusive_scan call with these arguments.
 template <class Op, class Elements, class Results>
 [[nodiscard]] problem exclusive_scan_problem(
     const Op& op, const Elements& elements, const Results& results,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan, linear_scan_vjp, linear_scan_jvp: the calls and their contracts.
+// linear_scan, its adjoint linear_scan_vjp and its tangent linear_scan_jvp.
 #pragma once
 
 #include <type_traits>
@@ -15,21 +15,24 @@ namespace scanrec::inline SCANREC_ABI {
 
 // ---- the calls --------------------------------------------------------------------------------
 
-/// state[t] = gate[t] * state[t-1] + input[t], element-wise per group, batch and channel.
+/// state[t] = gate[t] * state[t-1] + input[t], element-wise, for every group, batch and channel.
 ///
-/// Or of small vectors: gates are then mat<T, N>, inputs and states vec<T, N>, N from 2 to 4, and
-/// the product is that of matrix and vector; an element is contiguous, numbers by rows. For gates
-/// or inputs that are given by logarithms: gated_scan with log_space.
+/// Elements may also be small vectors, with N from 2 to 4: inputs and states are vec<T, N>, gates
+/// are mat<T, N>, and the product is matrix times vector. Each element is contiguous, a matrix row
+/// by row. If gates or inputs are stored as logarithms, use gated_scan with log_space.
 ///
-/// Shapes   gate, input, state: (batch, time, channel), equal; any of the inputs may broadcast by
-///          zero strides. `state` may be `none` if options.final_state is given: then nothing of
-///          length `time` is written. initial_state, final_state: (batch, channel).
+/// Shapes   gate, input, state: (batch, time, channel), equal; inputs may broadcast by zero
+///          strides. initial_state, final_state: (batch, channel). `state` may be `none` if
+///          options.final_state is present; the call then writes no array of length `time`.
 /// Units    gate is dimensionless; input and state share one unit.
-/// Aliasing state may be input, and final_state may be initial_state: same pointer, strides, type.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
-/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], docs/numerics.md; final_state is the last
-///          computed state bit for bit, before it is rounded to a 16-bit storage type.
-/// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory again.
+/// Aliasing state may be input, and final_state may be initial_state: same pointer, strides and
+///          type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], see docs/numerics.md. final_state has the
+///          bits of the last state, before it is rounded to a 16-bit storage type.
+/// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory
+///          again.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
 template <backend Backend, class Gate, class Input, class State>
 void linear_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
@@ -44,22 +47,23 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
   linear_scan(tiled{}, gate, input, state, options);
 }
 
-/// The adjoint of linear_scan: from state_grad and final_grad, the gradients of gate, input and
-/// initial state.
+/// The adjoint of linear_scan: computes the gradients of gate, input and initial state from
+/// state_grad and final_grad.
 ///
 ///     g[t] = state_grad[t] + conj(gate[t+1]) * g[t+1]        input_grad[t] = g[t]
 ///     gate_grad[t] = g[t] * conj(state[t-1])                 initial_grad = conj(gate[0]) * g[0]
 ///
 /// Shapes   gate, state, state_grad, gate_grad, input_grad: (batch, time, channel). `state` may be
-///          `none` if gate_grad is not asked for; `state_grad` may be `none` if a gradient arrives
-///          only through options.final_grad. A gradient with zero strides receives the sum over
-///          those axes, in a fixed order, in the wide type; an empty sum is 0.
-/// Aliasing input_grad may be state_grad, initial_grad may be final_grad (not sums). Nothing may
-///          overlap state.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+///          `none` without gate_grad. `state_grad` may be `none` if only options.final_grad has a
+///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
+///          order, in the wide type; an empty sum is 0.
+/// Aliasing input_grad may be state_grad, and initial_grad may be final_grad, unless the gradient
+///          is a sum. Nothing may overlap state.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
 /// Error    as linear_scan, for g.
-/// Cost     3 arrays read + 2 written; without gate_grad 2 + 1; a gate_grad that is a sum writes
-///          nothing of length time. Never divides by the gate.
+/// Cost     3 arrays read + 2 written; 2 + 1 without gate_grad. A gate_grad that is summed over
+///          time writes no array of length `time`. The adjoint never divides by the gate.
 /// Source   docs/adjoint.md.
 template <backend Backend, class Gate, class State, class StateGrad,
           detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
@@ -83,12 +87,13 @@ void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& stat
 ///     state_tangent[t] = gate[t] * state_tangent[t-1]
 ///                        + (gate_tangent[t] * state[t-1] + input_tangent[t])
 ///
-/// Shapes   all (batch, time, channel). A tangent that is zero may be `none`; so may `state` when
-///          gate_tangent is; so may `state_tangent` if options.final_tangent is given.
-/// Aliasing state_tangent may be input_tangent, final_tangent may be initial_tangent.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
-/// Error    as linear_scan, with the parenthesis as its input.
-/// Cost     4 arrays read + 1 written; with one tangent absent 2 + 1 or 3 + 1.
+/// Shapes   all (batch, time, channel). A zero tangent may be `none`. `state` may be `none` without
+///          gate_tangent, and `state_tangent` may be `none` if options.final_tangent is present.
+/// Aliasing state_tangent may be input_tangent, and final_tangent may be initial_tangent.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Error    as linear_scan, with the term in parentheses as its input.
+/// Cost     4 arrays read + 1 written; 2 + 1 or 3 + 1 if one tangent is absent.
 template <backend Backend, class Gate, class State, class GateTangent, class InputTangent,
           class StateTangent>
 void linear_scan_jvp(const Backend& backend, const Gate& gate, const State& state,
@@ -107,10 +112,9 @@ void linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& ga
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
 
-// ---- descriptions of calls, without running them
-// ---------------------------------------------------
+// ---- descriptions of calls, without running them ----------------------------------------------
 
-/// The problem that the same call of linear_scan poses, for describe() and workspace_bytes().
+/// The problem of a linear_scan call with these arguments, for describe() and workspace_bytes().
 /// Checks the arguments as the call does.
 template <class Gate, class Input, class State>
 [[nodiscard]] problem linear_scan_problem(
@@ -122,7 +126,7 @@ template <class Gate, class Input, class State>
                              [&](const auto&, const problem& p) { result = p; });
   return result;
 }
-/// The problem that the same call of linear_scan_vjp poses.
+/// The problem of a linear_scan_vjp call with these arguments.
 template <class Gate, class State, class StateGrad,
           detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
 [[nodiscard]] problem linear_scan_vjp_problem(
@@ -134,7 +138,7 @@ template <class Gate, class State, class StateGrad,
                                  [&](const auto&, const problem& p) { result = p; });
   return result;
 }
-/// The problem that the same call of linear_scan_jvp poses.
+/// The problem of a linear_scan_jvp call with these arguments.
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
 [[nodiscard]] problem linear_scan_jvp_problem(
     const Gate& gate, const State& state, const GateTangent& gate_tangent,
@@ -152,5 +156,5 @@ template <class Gate, class State, class GateTangent, class InputTangent, class 
 }  // namespace scanrec::inline SCANREC_ABI
 
 #if !defined(__CUDACC__)
-#include <scanrec/compiled.hpp>  // declares what is compiled elsewhere, if anything is
+#include <scanrec/compiled.hpp>  // declares instantiations of other units, if any
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Small vectors and matrices as elements: states of a few numbers, and what maps them linearly.
+// Small vectors and matrices as elements: states of 2 to 4 numbers, and the matrices that map them.
 #pragma once
 
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace scanrec {
 
-/// N numbers side by side: the state, or the input, of a matrix recurrence at one step.
+/// A vector of N contiguous numbers: the state or the input of a matrix recurrence at one step.
 template <class T, int N>
 struct vec {
   static_assert(N >= 2 && N <= 4, "scanrec: vectors of 2, 3 or 4 components");
@@ -24,7 +24,7 @@ struct vec {
   }
 };
 
-/// N x N numbers, row after row: the gate of a matrix recurrence at one step.
+/// An N x N matrix, row-major: the gate of a matrix recurrence at one step.
 template <class T, int N>
 struct mat {
   static_assert(N >= 2 && N <= 4, "scanrec: matrices of 2, 3 or 4 rows");
@@ -61,8 +61,8 @@ template <class T, int N>
 struct element_traits<mat<T, N>> : element_types<mat<typename element_traits<T>::compute, N>,
                                                  mat<typename element_traits<T>::wide, N>> {};
 
-/// The type that multiplies a state: a number for a number, a matrix for a vector. multiplied_by is
-/// the state that a factor multiplies.
+/// factor_of is the type that multiplies a state: a number for a number, a matrix for a vector.
+/// multiplied_by is the inverse: the state type that a factor multiplies.
 template <class State>
 struct factor_of {
   using type = State;
@@ -82,7 +82,7 @@ struct multiplied_by<mat<T, N>> {
 
 }  // namespace detail
 
-/// The type of the gates of states of type State.
+/// The gate type for states of type State.
 template <class State>
 using factor_t = typename detail::factor_of<State>::type;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of std::mdspan, and of what looks like it; includes no header of either.
+// Views of std::mdspan and of types with the same interface. Includes no mdspan header.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ namespace scanrec {
 namespace detail {
 inline namespace SCANREC_ABI {
 
-/// The interface that std::mdspan (C++23) and std::experimental::mdspan have in common.
+/// The common interface of std::mdspan (C++23) and std::experimental::mdspan.
 template <class M>
 concept mdspan_like = requires(const M& array) {
   typename M::element_type;
@@ -33,7 +33,7 @@ constexpr bool always_strided() {
   else
     return requires(const M& array) { array.stride(0); };
 }
-/// Whether the accessor returns the elements at the data handle, and does not compute others.
+/// Whether the accessor returns references to the elements at the data handle, not computed values.
 template <class M>
 constexpr bool elements_in_memory() {
   using element = typename M::element_type;
@@ -45,13 +45,14 @@ constexpr bool elements_in_memory() {
 template <class M>
 constexpr void check_mdspan() {
   static_assert(always_strided<M>(),
-                "A view needs strides: the layout of this mdspan may have none. layout_right, "
-                "layout_left and layout_stride have.");
+                "A view needs strides, which the layout of this mdspan may lack. layout_right, "
+                "layout_left and layout_stride have them.");
   static_assert(elements_in_memory<M>(),
-                "A view reads and writes memory: this mdspan has an accessor of its own.");
+                "A view accesses memory directly, but this mdspan has a custom accessor.");
 }
 
-/// Extent and stride of an axis, counted from the last; of one that is not there, 1 and 0.
+/// Extent and stride of an axis, counted from the last axis. An absent axis has extent 1 and stride
+/// 0.
 template <std::size_t FromLast, class M>
 constexpr std::int64_t mdspan_extent(const M& array) {
   if constexpr (FromLast < M::rank())
@@ -70,17 +71,17 @@ constexpr std::int64_t mdspan_stride(const M& array) {
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
-/// A view of an mdspan over (time), (time, channel), (batch, time, channel) or (group, batch, time,
-/// channel), by its rank of 1 to 4. An axis that is not there has an extent of 1.
+/// A view of an mdspan of rank 1 to 4, over (time), (time, channel), (batch, time, channel) or
+/// (group, batch, time, channel). An absent axis has an extent of 1.
 ///
-/// `array` is a std::mdspan or has its members rank(), extent(i), stride(i) and data_handle().
-/// Layouts without strides, and accessors that do not return the elements in memory, are refused at
-/// compile time. Nothing is copied, and the elements must outlive the view.
+/// `array` is a std::mdspan, or has its members rank(), extent(i), stride(i) and data_handle().
+/// Layouts without strides, and accessors that compute their elements, are refused at compile time.
+/// Nothing is copied, and the elements must outlive the view.
 template <detail::mdspan_like M>
 [[nodiscard]] SCANREC_INLINE constexpr sequence_view<typename M::element_type> view_of(
     const M& array) {
   static_assert(M::rank() >= 1 && M::rank() <= 4,
-                "A sequence_view is of an mdspan over (time), (time, channel), (batch, time, "
+                "A sequence_view needs an mdspan over (time), (time, channel), (batch, time, "
                 "channel) or (group, batch, time, channel).");
   detail::check_mdspan<M>();
   if constexpr (M::rank() == 1)
@@ -99,13 +100,13 @@ template <detail::mdspan_like M>
              .group = detail::mdspan_stride<3>(array)}};
 }
 
-/// The same for states: an mdspan over (channel), (batch, channel) or (group, batch, channel), by
-/// its rank of 1 to 3.
+/// A state view of an mdspan of rank 1 to 3, over (channel), (batch, channel) or (group, batch,
+/// channel).
 template <detail::mdspan_like M>
 [[nodiscard]] SCANREC_INLINE constexpr state_view<typename M::element_type> state_view_of(
     const M& array) {
   static_assert(M::rank() >= 1 && M::rank() <= 3,
-                "A state_view is of an mdspan over (channel), (batch, channel) or (group, batch, "
+                "A state_view needs an mdspan over (channel), (batch, channel) or (group, batch, "
                 "channel).");
   detail::check_mdspan<M>();
   return {array.data_handle(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence over many processes: linear_scan, gated_scan and their derivatives, with time split
-// over the ranks of an MPI communicator.
+// linear_scan, gated_scan and their derivatives with time split over the ranks of an MPI
+// communicator.
 //
-// Every process calls with the views of its own part; parts follow each other as the ranks do, are
-// as long as they like, and may be empty. A process tells the others one map per sequence
-// (split_time.hpp), in one all-gather; each folds those before its own from left to right, and
-// processes its part from there.
+// Every process passes views of its own part of the sequence. The parts are in the order of the
+// ranks, may have any length, and may be empty. The processes exchange one map per part and
+// sequence (split_time.hpp) in a single all-gather. Each process folds the maps of the parts before
+// its own from left to right, which gives the state before its part, and then runs its part.
 #pragma once
 
 #include <scanrec/mpi/gated_scan.hpp>   // IWYU pragma: export

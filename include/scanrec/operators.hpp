@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any associative operator: the concept and its law, the ready-made ones, a check of the law.
+// Associative operators for prefix scans: the concept, predefined operators, and a check of
+// associativity.
 #pragma once
 
 #include <array>
@@ -15,18 +16,18 @@
 
 namespace scanrec {
 
-/// An operator that a scan can regroup: `op(earlier, later)` for elements that are copied as bytes.
+/// An associative operator `op(earlier, later)` on trivially copyable elements.
 ///
-/// The syntax is checked here; the law op(op(x, y), z) == op(x, op(y, z)) is the author's duty, and
-/// check_associative helps. It need not commute: the order of the arguments is the contract. It is
-/// called from several threads at once.
+/// The concept checks the syntax only. The author must ensure op(op(x, y), z) == op(x, op(y, z));
+/// check_associative tests it on samples. The operator need not commute: the earlier element is
+/// always the first argument. It is called from several threads at once.
 template <class Op, class E>
 concept associative_operator = std::is_trivially_copyable_v<E> && std::default_initializable<E> &&
     requires(const Op& op, const E& earlier, const E& later) {
   { op(earlier, later) } -> std::convertible_to<E>;
 };
 
-/// An operator that says what changes nothing: op(identity, x) == x == op(x, identity).
+/// An operator with a member identity(): op(identity, x) == x == op(x, identity).
 template <class Op, class E>
 concept operator_with_identity = associative_operator<Op, E> &&(
     requires(const Op& op) {
@@ -49,7 +50,7 @@ SCANREC_INLINE E identity_of(const Op& op) {
 
 }  // namespace SCANREC_ABI
 
-// In a namespace of their own: names like these are common.
+// A separate namespace, since names like these are common.
 namespace op {
 inline namespace SCANREC_ABI {
 
@@ -77,7 +78,7 @@ struct product {
   }
 };
 
-/// The larger one. A NaN stays, whichever side it is on.
+/// The larger element; NaN if either is NaN.
 struct max {
   template <class E>
   SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
@@ -90,7 +91,7 @@ struct max {
   }
 };
 
-/// The smaller one. A NaN stays, whichever side it is on.
+/// The smaller element; NaN if either is NaN.
 struct min {
   template <class E>
   SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
@@ -103,7 +104,7 @@ struct min {
   }
 };
 
-/// Composition of maps: affine<T>, affine_matrix<T, N>, or any composable type.
+/// Composition of maps; for affine<T>, affine_matrix<T, N> and any other composable type.
 struct compose {
   template <composable M>
   SCANREC_HD SCANREC_INLINE M operator()(const M& earlier, const M& later) const {
@@ -118,10 +119,12 @@ struct compose {
 }  // namespace SCANREC_ABI
 }  // namespace op
 
-/// The first three samples on which the law fails, or nothing: op(op(x, y), z) against
-/// op(x, op(y, z)) for all triples, compared by `equal`; floating point numbers want a tolerance.
-/// An operator with an identity is tried with it as well, on either side of every sample: such a
-/// failure names the sample in the middle of two identities.
+/// Tests associativity on all triples of samples: compares op(op(x, y), z) with op(x, op(y, z)) by
+/// `equal`. Pass an `equal` with a tolerance for floating-point numbers. Returns the first triple
+/// that fails, or nothing.
+///
+/// If the operator has an identity, it is also combined with each sample x from either side. A
+/// failure is then returned as the triple (identity, x, identity).
 template <class E, associative_operator<E> Op, class Equal = std::equal_to<E>>
 std::optional<std::array<E, 3>> check_associative(const Op& op, std::span<const E> samples,
                                                   Equal equal = {}) {
@@ -136,7 +139,7 @@ std::optional<std::array<E, 3>> check_associative(const Op& op, std::span<const 
   }
   return std::nullopt;
 }
-/// The same for a container of samples.
+/// check_associative for a container of samples.
 template <class Samples, class Op, class E = typename Samples::value_type,
           class Equal = std::equal_to<E>>
 requires associative_operator<Op, E> std::optional<std::array<E, 3>> check_associative(

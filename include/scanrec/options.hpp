@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The options of the calls, as structs with defaults: name those that differ. A state_option<T> is
-// a state_view<T>, a sequence_option<T> a sequence_view<T>.
+// Options of the calls: structs with defaults, for designated initialisers. A state_option<T> is a
+// state_view<T>; a sequence_option<T> is a sequence_view<T>.
 #pragma once
 
 #include <complex>
@@ -15,10 +15,10 @@ namespace scanrec {
 /// Whether gradients overwrite their arrays or are added to them.
 enum class update { overwrite, accumulate };
 
-/// Whether a complex adjoint conjugates the factors that it multiplies by.
+/// Whether a complex adjoint conjugates the factors of its products.
 enum class conjugation {
-  hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product; PyTorch's
-  none,       ///< no conjugate: the transpose of the complex-linear map; JAX's
+  hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product (PyTorch)
+  none,       ///< no conjugates: the transpose of the complex-linear map (JAX)
 };
 
 /// Options of linear_scan; T is the compute type (float for bfloat16 and float16 data).
@@ -27,13 +27,13 @@ struct scan_options {
   direction order = direction::forward;
   detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
   detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
-  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The reset after the last step
-  /// says that a sequence starts there: it cuts a reverse scan from its initial state.
+  /// Reset mask, (batch, time or time + 1, 1 or channel): true where a sequence starts. The
+  /// optional reset after the last step makes a reverse scan ignore its initial state.
   detail::sequence_option<const bool> resets{};
 };
 
-/// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives
-/// the sum over its axis, accumulated in the wide type.
+/// The gradients that linear_scan_vjp computes; an absent gradient is not computed. A gradient with
+/// a zero stride receives the sum over that axis, accumulated in the wide type.
 template <class Gate, class Input = Gate>
 struct scan_gradients {
   detail::sequence_option<Gate> gate_grad{};
@@ -42,21 +42,21 @@ struct scan_gradients {
   scanrec::update update = update::overwrite;
 };
 
-/// Options of linear_scan_vjp. `order` and `resets` are those of the forward call.
+/// Options of linear_scan_vjp. `order` and `resets` must be those of the forward call.
 template <class T>
 struct vjp_options {
   direction order = direction::forward;
-  detail::state_option<const T> initial_state{};  ///< that of the forward call; absent: 0
+  detail::state_option<const T> initial_state{};  ///< as in the forward call; absent: 0
   detail::state_option<const T> final_grad{};     ///< gradient of the final state; absent: 0
   detail::sequence_option<const bool> resets{};
   conjugation convention = conjugation::hermitian;
 };
 
-/// Options of linear_scan_jvp. `order` and `resets` are those of the forward call.
+/// Options of linear_scan_jvp. `order` and `resets` must be those of the forward call.
 template <class T>
 struct jvp_options {
   direction order = direction::forward;
-  detail::state_option<const T> initial_state{};    ///< that of the forward call; absent: 0
+  detail::state_option<const T> initial_state{};    ///< as in the forward call; absent: 0
   detail::state_option<const T> initial_tangent{};  ///< absent: 0
   detail::state_option<T> final_tangent{};
   detail::sequence_option<const bool> resets{};
@@ -68,47 +68,47 @@ struct gated_options {
   direction order = direction::forward;
   detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
   detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
-  /// As those of scan_options: a sequence starts here.
+  /// Reset mask, as in scan_options.
   detail::sequence_option<const bool> resets{};
-  /// (batch, time, channel): where set, the state keeps its value and the gates are ignored
+  /// (batch, time, channel): where true, the state keeps its value and the gates are ignored
   /// (Krueger et al., Zoneout, 2017). Nothing is rescaled.
   detail::sequence_option<const bool> zoneout{};
 };
 
-/// Options of gated_scan_vjp; `order`, `resets` and `zoneout` are those of the forward call.
+/// Options of gated_scan_vjp. `order`, `resets` and `zoneout` must be those of the forward call.
 template <class T>
 struct gated_vjp_options {
   direction order = direction::forward;
-  detail::state_option<const T> initial_state{};  ///< that of the forward call; absent: 0
+  detail::state_option<const T> initial_state{};  ///< as in the forward call; absent: 0
   detail::state_option<const T> final_grad{};     ///< gradient of the final state; absent: 0
   detail::sequence_option<const bool> resets{};
   detail::sequence_option<const bool> zoneout{};
 };
 
-/// Gradients wanted of gated_scan_vjp; those left absent are not computed. A zero stride receives
-/// the sum over its axis, accumulated in the wide type.
+/// The gradients that gated_scan_vjp computes; an absent gradient is not computed. A gradient with
+/// a zero stride receives the sum over that axis, accumulated in the wide type.
 template <class Cell, class T>
 struct gated_gradients {
-  typename Cell::template arrays<sequence_view<T>> arrays{};  ///< of the pre-activations
+  typename Cell::template arrays<sequence_view<T>> arrays{};  ///< gradients of the pre-activations
   detail::state_option<compute_t<T>> initial_grad{};
   scanrec::update update = update::overwrite;
 };
 
-/// Options of s5(); of systems that run both ways there are no states to start from.
+/// Options of s5(). Bidirectional systems take no initial_state and no final_state.
 template <class R>
 struct s5_options {
   detail::state_option<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
   detail::state_option<std::complex<R>> final_state{};
-  /// (batch, time or time + 1, 1 or P): a sequence starts here. The reset after the last step has
-  /// no effect: states that run backward start there from 0.
+  /// Reset mask, (batch, time or time + 1, 1 or P): true where a sequence starts. The reset after
+  /// the last step has no effect, since backward states start from 0 anyway.
   detail::sequence_option<const bool> resets{};
-  /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
+  /// For samples at irregular times, (batch, time, 1): multiplies the step size of each sample.
   detail::sequence_option<const R> intervals{};
-  /// With intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
+  /// Needed with intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
   detail::sequence_option<std::complex<R>> gates{};
 };
-/// Options of s5_vjp(); `resets`, `initial_state`, `intervals` and `gates` are those of the forward
-/// call.
+/// Options of s5_vjp(). `resets`, `initial_state`, `intervals` and `gates` must be those of the
+/// forward call.
 template <class R>
 struct s5_vjp_options {
   detail::state_option<const std::complex<R>> initial_state{};
@@ -117,7 +117,7 @@ struct s5_vjp_options {
   detail::state_option<std::complex<R>> initial_grad{};
   detail::sequence_option<const bool> resets{};
   detail::sequence_option<const R> intervals{};
-  detail::sequence_option<const std::complex<R>> gates{};  ///< what s5() wrote
+  detail::sequence_option<const std::complex<R>> gates{};  ///< as written by s5()
   detail::sequence_option<R> intervals_grad{};  ///< receives the gradient of the intervals
 };
 

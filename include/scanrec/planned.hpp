@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan_linear_scan, plan_gated_scan: calls that are checked and planned once and made often, such
-// as single steps of a stream, of which checks and plan would take most of the time.
+// plan_linear_scan and plan_gated_scan check and plan a call once, for running it often. This pays
+// off for short calls, such as single steps of a stream, in which checks and planning take most of
+// the time.
 //
 //     auto step = plan_linear_scan(gate, input, state, options);
-//     step();                                // what linear_scan would do
-//     step({.input = later, .state = out});  // the same with other memory, laid out alike
+//     step();                                // as linear_scan with these arguments
+//     step({.input = later, .state = out});  // the same on other memory with the same layout
 #pragma once
 
 #if defined(__CUDACC__)
@@ -27,19 +28,19 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A planned linear_scan of arrays with these stored types. Made by plan_linear_scan.
+/// A planned linear_scan for arrays of these element types, made by plan_linear_scan.
 ///
-/// Bits     those of linear_scan.
-/// Memory   keeps its scratch, workspace_bytes() of the plan, or works in the backend's
-///          `workspace`: a call allocates nothing, except within an executor or OpenMP.
-/// Threads  one call at a time.
+/// Bits    as linear_scan.
+/// Memory  holds the workspace of the plan, workspace_bytes(), or uses the backend's `workspace`. A
+///         call allocates nothing itself; an executor or OpenMP may.
+/// Threads A plan runs one call at a time.
 template <class Gate, class Input, class State>
 class planned_linear_scan {
  public:
   using value = compute_t<State>;
 
-  /// The first elements of the arrays; null: the array of the call before. Layouts, options and
-  /// absent arrays stay as planned.
+  /// Pointers to the first elements of the arrays. A null pointer selects the array of the previous
+  /// call. Layouts, options and absent arrays stay as planned.
   struct pointers {
     const Gate* gate = nullptr;
     const Input* input = nullptr;
@@ -49,11 +50,11 @@ class planned_linear_scan {
     const bool* resets = nullptr;
   };
 
-  /// Runs on the arrays of the plan, or of the last call that named others.
+  /// Runs on the current arrays: those of the plan, until a call replaces them.
   void operator()() { call_.run(); }
-  /// Runs on other arrays. Throws argument_error, and has changed nothing, for a pointer to an
-  /// array that the plan has not, one that is not aligned, and memory that overlaps where that of
-  /// linear_scan must not.
+  /// Runs on other arrays. Throws argument_error and changes nothing if a pointer names an array
+  /// that was absent in the plan, is misaligned, or makes arrays overlap that must not overlap in
+  /// linear_scan.
   void operator()(const pointers& now) {
     call_.move_to(std::array<const void*, 6>{now.gate, now.input, now.initial_state, now.resets,
                                              now.state, now.final_state});
@@ -69,7 +70,7 @@ class planned_linear_scan {
   /// The plan of the calls: path, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
-  /// Not for callers: what plan_linear_scan makes.
+  /// For plan_linear_scan only.
   using recurrence = scanrec::recurrence::forward<Gate, Input, State>;
   planned_linear_scan(const tiled& backend, const recurrence& r, const problem& p, direction order)
       : call_(backend, r, p, detail::linear_scan_aliases, order == direction::reverse) {}
@@ -78,7 +79,7 @@ class planned_linear_scan {
   detail::planned_call<recurrence, detail::linear_scan_aliases.size()> call_;
 };
 
-/// Checks and plans a linear_scan of these arrays, without making it; arguments, checks and errors
+/// Checks and plans a linear_scan of these arrays without running it. Arguments, checks and errors
 /// are those of linear_scan.
 template <class Gate, class Input, class State>
 [[nodiscard]] auto plan_linear_scan(const tiled& backend, const Gate& gate, const Input& input,
@@ -99,9 +100,9 @@ template <class Gate, class Input, class State>
   return plan_linear_scan(tiled{}, gate, input, state, options);
 }
 
-/// A planned gated_scan that keeps nothing for a backward pass. Made by plan_gated_scan.
+/// A planned gated_scan that stores nothing for a backward pass, made by plan_gated_scan.
 ///
-/// Bits     those of gated_scan.
+/// Bits     as gated_scan.
 /// Memory, threads  as planned_linear_scan.
 template <class Cell, class Pre, class Output>
 class planned_gated_scan {
@@ -109,7 +110,8 @@ class planned_gated_scan {
   using value = compute_t<Pre>;
   using output_t = std::conditional_t<std::same_as<Output, none_t>, value, Output>;
 
-  /// Where the arrays are now, of each its first element; null: where they were.
+  /// Pointers to the first elements of the arrays. A null pointer selects the array of the previous
+  /// call.
   struct pointers {
     typename Cell::template arrays<const Pre*> arrays{};
     output_t* output = nullptr;
@@ -119,7 +121,7 @@ class planned_gated_scan {
     const bool* zoneout = nullptr;
   };
 
-  /// Runs on the arrays of the plan, or of the last call that named others.
+  /// Runs on the current arrays: those of the plan, until a call replaces them.
   void operator()() { call_.run(); }
   /// Runs on other arrays. Throws as planned_linear_scan does.
   void operator()(const pointers& now) {
@@ -143,14 +145,14 @@ class planned_gated_scan {
   /// The plan of the calls: path, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
-  /// Not for callers: what plan_gated_scan makes.
+  /// For plan_gated_scan only.
   using recurrence =
       scanrec::recurrence::gated_forward<Cell, Pre, Output, scanrec::recurrence::kept_nowhere>;
   planned_gated_scan(const tiled& backend, const recurrence& r, const problem& p, direction order)
       : call_(backend, r, p, detail::gated_scan_aliases, order == direction::reverse) {}
 
  private:
-  // Indices of arrays; one that puts nothing out lists no output.
+  // Indices of arrays. Without outputs there is no such array in the list.
   static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int initial = pre_arrays, final = initial + 3 + (recurrence::puts_out ? 1 : 0),
                        output = recurrence::puts_out ? initial + 3 : initial + 4;
@@ -158,8 +160,8 @@ class planned_gated_scan {
   detail::planned_call<recurrence, detail::gated_scan_aliases.size()> call_;
 };
 
-/// Checks and plans a gated_scan of these arrays that keeps nothing for a backward pass, without
-/// making it; arguments, checks and errors are those of gated_scan.
+/// Checks and plans a gated_scan of these arrays that stores nothing for a backward pass, without
+/// running it. Arguments, checks and errors are those of gated_scan.
 template <class Cell, class Arrays, class Output>
 [[nodiscard]] auto plan_gated_scan(const tiled& backend, const Cell& cell, const Arrays& arrays,
                                    const Output& output,

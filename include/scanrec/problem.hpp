@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A problem: everything a call says about shapes, arrays and layout, without their element types.
+// problem: the description of a call, with the shapes, layout and use of its arrays but not their
+// element types.
 //
-// Calls describe their arrays here, have them checked, and bring them to scan order; backends plan
-// from it. Nothing here touches an element.
+// Calls describe their arrays in a problem, check it, and bring it to scan order; backends plan
+// from it. Code in this file accesses no elements.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace scanrec {
 /// The direction of time in a scan.
 enum class direction {
   forward,  ///< state[t] depends on state[t-1]
-  reverse,  ///< state[t] depends on state[t+1]; never by flipping copies
+  reverse,  ///< state[t] depends on state[t+1]; nothing is copied to reverse it
 };
 
 inline namespace SCANREC_ABI {
@@ -48,35 +49,37 @@ struct array_use {
   const void* type = nullptr;  // one address per element type
   access use = access::read;
   bool sequence = true;                // false: one value per sequence, no time axis
-  bool given = false;                  // whether the caller passed it, if only an empty one
-  bool in_place = false;               // shares every element with an array that is read
-  bool one_channel_will_do = false;    // resets may have a channel extent of 1
-  bool one_step_more_will_do = false;  // they may have a reset after the last step
-  bool one_step_more = false;          // and have it, besides those in `shape`
-  bool makes_factor = false;           // the factors of the maps are made of it
-  bool checkpoints = false;            // of one value per sequence for every checkpoint interval
+  bool given = false;                  // whether the caller passed it; it may be empty
+  bool in_place = false;               // aliases an array that is read
+  bool one_channel_will_do = false;    // a channel extent of 1 is allowed (resets)
+  bool one_step_more_will_do = false;  // an additional step is allowed (resets)
+  bool one_step_more = false;          // has a reset after the last step of `shape`
+  bool makes_factor = false;           // the factors of the maps are computed from it
+  bool checkpoints = false;            // one value per sequence and checkpoint interval
 };
 
-/// Most arrays of a call, and most that it may write.
+/// Limits on the arrays of a call, and on those that it writes.
 inline constexpr int most_arrays = 16, most_outputs = 6;
 
-/// The sizes of the parts of a recurrence, for one lane. Backends lay out their scratch by them.
+/// The sizes of the parts of a recurrence for one lane. Backends use them to lay out scratch
+/// memory.
 struct recurrence_sizes {
   std::int64_t compute_bytes = 0;     // a value of the compute type
   std::int64_t sums_bytes = 0;        // running sums of outputs
   std::int64_t carried_bytes = 0;     // a state and running sums
   std::int64_t map_bytes = 0;         // the map of one step, with its reset if there are resets
-  std::int64_t step_bytes = 0;        // what one step reads
+  std::int64_t step_bytes = 0;        // the inputs of one step
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps
-  std::int64_t recomputed_bytes = 0;  // of a state that is recomputed; 0: none is
-  std::int64_t alignment = 64;        // of all that a backend keeps in scratch
-  int pack_lanes = 1;                 // lanes of a SIMD pack of channels
-  bool one_by_one = false;            // no lanes along time, no staging
-  bool linear = false;                // a step is a product and a sum of what it reads
+  std::int64_t recomputed_bytes = 0;  // a recomputed state; 0: none are recomputed
+  std::int64_t alignment = 64;        // of everything a backend stores in scratch
+  int pack_lanes = 1;                 // lanes of a SIMD pack along channels
+  bool one_by_one = false;            // lanes are single sequences, without staging
+  bool linear = false;                // a step is a multiply-add of its inputs
 };
 
-/// The description of a call, as linear_scan_problem and its siblings return it; see describe().
+/// The description of a call, as returned by linear_scan_problem and similar functions. See
+/// describe().
 struct problem : recurrence_sizes {
   const char* call = "";
   extents shape{0, 0, 0, 0};
@@ -108,10 +111,10 @@ SCANREC_HD SCANREC_INLINE constexpr auto& along(Sizes& sizes, axis a) {
                             : sizes.channel;
 }
 
-/// Alignment of scratch, of which nothing but elements of an operator may ask for more.
+/// Minimum alignment of scratch memory. Only elements of an operator may need more.
 inline constexpr std::int64_t least_alignment = 64;
 
-/// Sizes in bytes are clipped here: as many stand for more than any machine has.
+/// Upper limit to which sizes in bytes are clipped. No machine has that much memory.
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 56;
 
 constexpr std::int64_t element_count(const extents& e) {
@@ -141,7 +144,7 @@ SCANREC_INLINE array_use use_of(const char* name, const View& view, access use) 
   return array;
 }
 
-/// Whether the array has one value for all of this axis.
+/// Whether the array is broadcast along this axis: one value for all positions.
 constexpr bool broadcast_along(const array_use& array, axis a) {
   return along(array.shape, a) != 1 && along(array.strides, a) == 0;
 }
@@ -164,9 +167,10 @@ inline void to_scan_order(problem& p, bool descending) {
   }
 }
 
-/// Relabels the axes that are not time, which the recurrence does not tell apart: outer axes that
-/// continue the channel axis in every array become part of it (a time-major (time, batch, channel)
-/// layout turns into one row of batch * channel), and a channel axis of 1 gives way to the batch.
+/// Relabels the axes other than time, which recurrences treat alike. An outer axis that continues
+/// the channel axis in every array becomes part of it; a time-major (time, batch, channel) layout
+/// then has one row of batch * channel. If the channel axis has extent 1, it is swapped with the
+/// batch or group axis.
 inline void merge_axes(problem& p) {
   const auto swap_axes = [&p](axis a, axis b) {
     std::swap(along(p.shape, a), along(p.shape, b));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Diagonal state spaces, as S5 and LRU have them: projections by Eigen around a linear scan whose
-// gate is one complex number per state.
+// Diagonal state spaces, as in S5 and LRU: projections by Eigen around a linear scan whose gate is
+// one complex number per state.
 //
 //     x[t] = lambda_bar * x[t-1] + B_bar u[t],      y[t] = Re(C x[t]) + D u[t]
 //
-// Start values are in s5_init.hpp, a layer with parameters in layers/s5.hpp.
+// s5_init.hpp computes initial parameters; layers/s5.hpp is a layer with parameters.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace scanrec::detail {
 
-/// An array of s5(), whose element type is that of the system.
+/// An array of s5(). Its element type is deduced from the system, not from the argument.
 template <class T>
 using s5_array = std::type_identity_t<view_parameter<sequence_view<T>>>;
 
@@ -28,16 +28,18 @@ using s5_array = std::type_identity_t<view_parameter<sequence_view<T>>>;
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A diagonal state space over sequences. lambda_bar is read as one value per state, never spread
-/// over time, unless options.intervals say that steps differ.
+/// Runs a diagonal state space over sequences. lambda_bar is one value per state, or one per state
+/// and step if options.intervals is present.
 ///
-/// Shapes   u: (batch, time, H); y: (batch, time, Q); states: (batch, time, state_channels()), for
-///          s5_vjp(). Channels are contiguous. initial_state, final_state: (batch, P). Where steps
-///          differ, intervals: (batch, time, 1), gates: (batch, time, P).
-/// Aliasing none, final_state and initial_state apart, which may be one.
-/// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
-/// Cost     two matrix products and a scan in place; with intervals two exponentials
-///          and two sines per state and step more.
+/// Shapes   u: (batch, time, H); y: (batch, time, Q); states: (batch, time, state_channels()),
+///          which s5_vjp() reads. Channels are contiguous. initial_state, final_state: (batch, P).
+///          With varying step sizes, intervals: (batch, time, 1), gates: (batch, time, P).
+/// Aliasing final_state may be initial_state; no other arrays may overlap if one of them is
+///          written.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Cost     two matrix products and an in-place scan. With intervals, two more exponentials and two
+///          more sines per state and step.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
 void s5(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
@@ -79,16 +81,17 @@ void s5(const s5_system<R>& system, const detail::s5_array<const R>& u,
   s5(tiled{}, system, u, states, y, options);
 }
 
-/// The adjoint of s5(): adds to the gradients of all parameters, and writes that of u.
+/// The adjoint of s5(): adds to the gradients of all parameters and writes the gradient of u.
 ///
-/// Shapes   u, u_grad: (batch, time, H); y_grad: (batch, time, Q); states: those that s5() wrote;
-///          scratch: as states, overwritten. u_grad may be absent. Where steps differ, intervals
-///          and gates: those of s5(); intervals_grad: (batch, time, 1), or absent.
-/// Aliasing u_grad may be u, initial_grad may be final_grad: same pointer and strides.
-/// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
-/// Cost     four matrix products and a scan in place, which sums the gradient of lambda_bar; with
-///          intervals a fifth product, what they cost s5(), and a series of phi' per state and
-///          step.
+/// Shapes   u, u_grad: (batch, time, H); y_grad: (batch, time, Q); states: as written by s5();
+///          scratch: as states, overwritten. u_grad may be absent. With varying step sizes,
+///          intervals and gates: those of s5(); intervals_grad: (batch, time, 1), or absent.
+/// Aliasing u_grad may be u, and initial_grad may be final_grad: same pointer and strides.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Cost     four matrix products and an in-place scan, which also sums the gradient of lambda_bar.
+///          With intervals, a fifth product, the additional cost of s5(), and a series for phi' per
+///          state and step.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
@@ -108,14 +111,16 @@ void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_arra
               same(gradients.output, system.output) &&
               same(gradients.feedthrough, system.feedthrough) &&
               same(gradients.log_step, system.log_step),
-          "matrices and vectors of the system's sizes, as zeros() makes", "others");
+          "matrices and vectors of the system's sizes, such as zeros()", "other sizes");
 
-  // The gradients of lambda_bar and of the inputs of the scan, which take the place of those of x.
+  // The scan computes the gradients of lambda_bar and of its inputs; the latter overwrite the
+  // gradients of x in `scratch`.
   typename s5_system<R>::template vector<complex> of_gate = decltype(of_gate)::Zero(p.states);
   const sequence_view<const complex> gate =
       p.varies ? sequence_view<const std::complex<R>>(options.gates)
                : p.broadcast(p.gate.data(), u.shape);
-  // Where steps vary, that of every gate is taken further at once, below.
+  // With varying step sizes, steps_vjp below computes the gradient of each gate and propagates it
+  // at once.
   const auto gate_grad = p.varies ? sequence_view<complex>() : p.broadcast(of_gate.data(), u.shape);
   const auto first = p.half(scratch, 0);
   const scan_gradients<complex> wanted{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Start values of diagonal state spaces: HiPPO-LegS in diagonal form, in blocks, as S5 has it, and
-// the ring of LRU.
+// Initial parameters of diagonal state spaces: block-diagonal HiPPO-LegS in diagonal form for S5,
+// and the ring initialisation of LRU.
 #pragma once
 
 #include <algorithm>
@@ -16,25 +16,25 @@
 
 namespace scanrec {
 
-/// The eigenvalues of the normal part of HiPPO-LegS and its eigenvectors: A = V diag(lambda) V^H.
+/// The eigenvalues and eigenvectors of the normal part of HiPPO-LegS: A = V diag(lambda) V^H.
 struct hippo_legs {
-  Eigen::VectorXcd lambda;   ///< in rising order of their imaginary parts
+  Eigen::VectorXcd lambda;   ///< in ascending order of imaginary parts
   Eigen::MatrixXcd vectors;  ///< unitary
 };
 
-/// Sizes of a system to start from.
+/// Sizes of a system made by make_s5().
 struct s5_sizes {
   std::int64_t channels = 1;   ///< H: inputs and outputs
   std::int64_t states = 64;    ///< real dimension of the state space; P is half of it
   std::int64_t blocks = 1;     ///< equal blocks of HiPPO-LegS on the diagonal
-  bool bidirectional = false;  ///< C for states that run both ways
-  double least_step = 1e-3, most_step = 1e-1;  ///< steps are log-uniform between
+  bool bidirectional = false;  ///< whether C also reads states that run backward
+  double least_step = 1e-3, most_step = 1e-1;  ///< step sizes are log-uniform in this range
 };
 
-/// Sizes of a ring to start from.
+/// Sizes of a system made by make_lru().
 struct ring_sizes {
   std::int64_t channels = 1;
-  std::int64_t states = 64;  ///< complex ones
+  std::int64_t states = 64;  ///< complex states
   double least_radius = 0.9, most_radius = 0.999, most_angle = 6.283185307179586;
 };
 
@@ -42,20 +42,21 @@ struct ring_sizes {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// HiPPO-LegS of n states, plus the rank one that makes it normal:
+/// HiPPO-LegS with n states, plus the rank-one term that makes it normal:
 ///
 ///     A[i][j] = -1/2 on the diagonal, -s / 2 below it, +s / 2 above, s = sqrt((2i + 1) (2j + 1))
 ///
-/// Every real part is -1/2: A + 1/2 is skew-symmetric, and i times that Hermitian.
-/// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space
-///         Models (2022); Smith et al. (2023), appendix B.1.
+/// Every eigenvalue has the real part -1/2: A + 1/2 is skew-symmetric, and i times it is Hermitian.
+///
+/// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space Models
+///         (2022); Smith et al. (2023), appendix B.1.
 inline hippo_legs make_hippo_legs(std::int64_t n) {
   Eigen::MatrixXcd hermitian(n, n);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       const double s =
           std::sqrt((2.0 * static_cast<double>(i) + 1) * (2.0 * static_cast<double>(j) + 1)) / 2;
-      // -i times the skew part, whose eigenvalues are then the imaginary ones of A.
+      // -i times the skew part; its eigenvalues are the imaginary parts of those of A.
       hermitian(i, j) = i == j ? 0 : std::complex<double>(0, i > j ? s : -s);
     }
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXcd> solver(hermitian);
@@ -64,10 +65,11 @@ inline hippo_legs make_hippo_legs(std::int64_t n) {
   return result;
 }
 
-/// A system as S5 starts from: of every conjugate pair of eigenvalues the one with the positive
-/// imaginary part, B and C normal and turned into the eigenbasis, D normal.
+/// The initial system of S5. It keeps one eigenvalue of each conjugate pair, that with the positive
+/// imaginary part. B and C are drawn from a normal distribution and transformed to the eigenbasis;
+/// D is drawn from a normal distribution.
 ///
-/// Throws  argument_error unless there are blocks of an even number of states.
+/// Throws  argument_error unless every block has an even number of states.
 /// Source  Smith et al. (2023), sections 3.2, 4.3 and appendix B.1.
 template <class R, class Generator>
 s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
@@ -107,16 +109,19 @@ s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
   return s;
 }
 
-/// A system as LRU starts from: gates uniform on a ring of the complex plane.
+/// The initial system of LRU, with gates drawn uniformly from a ring in the complex plane.
 ///
-/// Source  Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
-/// lemma 3.2.
+/// Throws  argument_error unless sizes are positive and 0 <= least_radius < most_radius < 1.
+/// Source  Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023), lemma
+///         3.2.
 template <class R, class Generator>
 s5_system<R> make_lru(const ring_sizes& sizes, Generator& generator) {
   if (!(sizes.channels > 0 && sizes.states > 0 && 0 <= sizes.least_radius &&
         sizes.least_radius < sizes.most_radius && sizes.most_radius < 1 && sizes.most_angle > 0))
-    detail::refuse("make_lru", "sizes",
-                   "channels, states, 0 <= least_radius < most_radius < 1, an angle", "others");
+    detail::refuse(
+        "make_lru", "sizes",
+        "positive channels, states and most_angle, and 0 <= least_radius < most_radius < 1",
+        "other values");
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform(0, 1);
   const std::int64_t P = sizes.states, H = sizes.channels;

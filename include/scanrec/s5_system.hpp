@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The parameters of diagonal state spaces.
+// s5_system, the parameters of a diagonal state space.
 #pragma once
 
 #include <complex>
@@ -11,7 +11,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The parameters of a diagonal state space, or their gradients: P states, H inputs, Q outputs.
+/// The parameters of a diagonal state space, or their gradients, for P states, H inputs and Q
+/// outputs.
 template <class R>
 struct s5_system {
   using complex = std::complex<R>;
@@ -20,18 +21,18 @@ struct s5_system {
   template <class E>
   using vector = Eigen::Matrix<E, Eigen::Dynamic, 1>;
 
-  vector<complex> lambda;  ///< P; per unit of time, or (nu, theta) of the ring
+  vector<complex> lambda;  ///< P; per unit of time, or (nu, theta) for the ring
   matrix<complex> input;   ///< B, P x H
-  matrix<complex> output;  ///< C, Q x P; Q x 2P: as many states again run from the end of time
-  vector<R> feedthrough;   ///< D, Q = H of them; empty: none
-  vector<R> log_step;      ///< P: logarithms of the steps; of no meaning to the ring
+  matrix<complex> output;  ///< C, Q x P; Q x 2P: bidirectional, the last P states run backward
+  vector<R> feedthrough;   ///< D, Q = H numbers; empty: no feedthrough
+  vector<R> log_step;      ///< P: logarithms of the step sizes; the ring ignores them
   discretisation method = discretisation::zero_order_hold;
-  bool conjugate_symmetry = true;  ///< the P states stand for 2P in conjugate pairs: y = 2 Re(C x)
+  bool conjugate_symmetry = true;  ///< P states represent 2P in conjugate pairs: y = 2 Re(C x)
 
   [[nodiscard]] bool bidirectional() const { return output.cols() == 2 * lambda.size(); }
-  /// Channels of the states of s5().
+  /// The number of channels of the `states` array of s5().
   [[nodiscard]] std::int64_t state_channels() const { return output.cols(); }
-  /// All zero, of the same sizes: gradients to add to.
+  /// A system of zeros with these sizes, to which s5_vjp() can add gradients.
   [[nodiscard]] s5_system zeros() const {
     s5_system z = *this;
     z.lambda.setZero(), z.input.setZero(), z.output.setZero();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scanrec: linear recurrences over long sequences, and their adjoints, at the speed of memory.
+// scanrec: linear recurrences over long sequences and their adjoints, at memory bandwidth.
 //
 //     state[t] = gate[t] * state[t-1] + input[t]        element-wise, per batch and channel
 //
@@ -8,10 +8,11 @@
 //     linear_scan_jvp(backend, gate, state, gate_tangent, input_tangent, state_tangent, options)
 //     describe(tiled{}, linear_scan_problem(gate, input, state, options))
 //
-// Arrays come as views (sequence_view, state_view) of any strides; a zero stride broadcasts, and
-// its gradient is the sum. The backend comes first and may be left out: `tiled` is the default,
-// `sequential` the plain loop. Wrong arguments throw argument_error before anything is written.
-// Neither CUDA nor Eigen is needed here; scanrec/eigen.hpp makes views of Eigen::Map.
+// Arrays are passed as views (sequence_view, state_view) with any strides. A zero stride broadcasts
+// an input; the gradient of such an input is a sum. The backend is the first argument and may be
+// omitted: `tiled` is the default, `sequential` is the plain loop. An invalid argument throws
+// argument_error before anything is written. This header needs neither CUDA nor Eigen;
+// scanrec/eigen.hpp makes views of Eigen matrices.
 #pragma once
 
 #include <scanrec/affine.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arguments of selective_scan and its adjoint, on CPUs and GPUs: sequences of any stored type,
-// states, options.
+// The arguments of selective_scan and its adjoint on CPUs and GPUs: sequences of any stored type,
+// states, and options.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Strides of a contiguous array (batch, time, channel, group), group fastest: those of a B or C of
-/// every step, whose groups of channels are its `channel` axis and whose states are its `group`
-/// axis.
+/// Strides of a contiguous array (batch, time, channel, group), group fastest. Use them for a B or
+/// C per step, with groups of channels on the `channel` axis and states on the `group` axis.
 SCANREC_INLINE constexpr strides states_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.channel, shape.group);
   return {.batch = detail::clipped_product(shape.time, row),
@@ -25,14 +24,15 @@ SCANREC_INLINE constexpr strides states_last(const extents& shape) {
           .group = 1};
 }
 
-/// B or C: of every step (batch, time, channel groups, group states), shared by as many channels as
-/// fall to one of the groups, or of every channel (channel, group states), the same at all steps.
-/// Complex ones of every step are a view of std::complex, or two of their parts, in any type.
+/// B or C. It has one of two shapes: per step, (batch, time, channel groups, group states), in
+/// which all channels of a group share B or C; or per channel, (channel, group states), constant in
+/// time. A complex B or C per step is a view of std::complex, or two views of its real and
+/// imaginary parts, in any stored type.
 template <class V>
 struct bc_view {
   using part = detail::real_part_of<V>;
   stored_sequence<part> steps;
-  stored_sequence<part> imaginary;  ///< where V is complex: of the same shape as `steps`
+  stored_sequence<part> imaginary;  ///< if V is complex: the same shape as `steps`
   state_view<V> channels;
 
   SCANREC_INLINE constexpr bc_view() = default;
@@ -65,7 +65,7 @@ struct bc_view {
   template <class S>
   SCANREC_INLINE static sequence_view<part> part_of(const sequence_view<S>& view, int which) {
     if (view.absent()) return {};
-    // Clipped, so that the checks refuse strides that are too large.
+    // Clipped, so that the checks refuse strides that are too large instead of overflowing.
     const auto twice = [](std::int64_t stride) { return detail::clipped_product(2, stride); };
     const strides& s = view.strides;
     return {reinterpret_cast<part*>(view.data) + which,
@@ -77,13 +77,13 @@ struct bc_view {
   }
 };
 
-/// The input arrays of a selective scan. V is the type of its states: float, double, or
-/// std::complex of one of them. Steps, inputs and outputs are real.
+/// The input arrays of a selective scan. V is the type of the states: float, double, or
+/// std::complex of either. Step sizes, inputs and outputs are real.
 ///
-/// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V's real type. a:
-///         (channel, group states), 2^31 - 1 states at most. d, delta_bias: (channel). The
-///         states of a channel are the `group` axis. intervals: (batch, time, 1).
-/// Units   interval times step times a is dimensionless.
+/// Shapes  u, delta, z: (batch, time, channel), in any element types whose compute type is V's real
+///         type. a: (channel, group states), with at most 2^31 - 1 states. d, delta_bias:
+///         (channel). The states of a channel are on the `group` axis. intervals: (batch, time, 1).
+/// Units   interval times step size times a is dimensionless.
 template <class V>
 struct selective_arrays {
   using real = detail::real_part_of<V>;
@@ -93,8 +93,8 @@ struct selective_arrays {
   detail::state_option<const real> d{};           ///< D; absent: 0
   stored_sequence<const real> z{};                ///< absent: outputs are not gated
   detail::state_option<const real> delta_bias{};  ///< absent: 0
-  bool softplus = false;  ///< whether steps are softplus(delta + delta_bias)
-  /// For samples at irregular times: the factor of all steps at each; absent: 1.
+  bool softplus = false;  ///< step size: softplus(delta + delta_bias), or the sum
+  /// For samples at irregular times: multiplies the step sizes of each sample; absent: 1.
   detail::sequence_option<const real> intervals{};
 };
 
@@ -103,16 +103,15 @@ template <class V>
 struct selective_options {
   direction order = direction::forward;
   detail::state_option<const V> initial_state{};  ///< (batch, channel, group states); absent: 0
-  detail::state_option<V> final_state{};          ///< the same; receives the last state
-  detail::sequence_option<const bool>
-      resets{};  ///< as those of scan_options: a sequence starts here
-  /// checkpoint_extents() of (batch, time, channel, group states): receives the states before every
-  /// 128 steps, counted from the end of the scan, for selective_scan_vjp.
+  detail::state_option<V> final_state{};          ///< the same shape; receives the last state
+  detail::sequence_option<const bool> resets{};   ///< reset mask, as in scan_options
+  /// checkpoint_extents() of (batch, time, channel, group states). Receives the states before every
+  /// 128 steps, counted from the end of the scan, which selective_scan_vjp reads.
   detail::sequence_option<V> checkpoints{};
 };
 
-/// Options of selective_scan_vjp; `order`, `initial_state` and `resets` are those of the forward
-/// call.
+/// Options of selective_scan_vjp. `order`, `initial_state` and `resets` must be those of the
+/// forward call.
 template <class V>
 struct selective_vjp_options {
   direction order = direction::forward;
@@ -122,8 +121,8 @@ struct selective_vjp_options {
   detail::sequence_option<const V> checkpoints{};  ///< from the forward call; absent: recomputed
 };
 
-/// The gradients that selective_scan_vjp computes, with the shapes of their arrays; absent ones are
-/// not computed. The gradient of a B or C varies with steps or channels as the array does.
+/// The gradients that selective_scan_vjp computes, with the shapes of their arrays. An absent
+/// gradient is not computed. The gradient of B or C is per step or per channel, as B or C is.
 /// Gradients of complex numbers are dL/dRe + i dL/dIm.
 template <class V>
 struct selective_gradients {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans, the recurrence of Mamba: steps whose sizes, inputs and outputs depend on the
-// sequence, in one pass from arrays of channels to arrays of channels. The N states of a channel
-// stay in registers.
+// Selective scans, the recurrence of Mamba: step sizes, input factors and output factors depend on
+// the sequence. One pass reads inputs and writes outputs of shape (batch, time, channel); the N
+// states of a channel stay in registers.
 //
 //     step[t] = softplus(delta[t] + bias)                               (or delta[t] + bias)
 //     x[t]    = exp(step[t] A) x[t-1] + step[t] B[t] u[t]               N states per channel
@@ -23,19 +23,23 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A selective scan; V is the type of states: float, double, or std::complex of one of them.
+/// A selective scan; V is the type of the states: float, double, or std::complex of either.
 ///
-/// Shapes    u, delta, z, out: (batch, time, channel), of any strides, time-contiguous ones too, in
-///           any types that compute in V. a: (channel, group states); b, c: bc_view. out may be
-///           absent where the final state or checkpoints are wanted alone.
-/// Bits      for given shapes the same for any number of threads; those of `sequential`.
-/// Aliasing  out may be u, delta or z, final_state may be initial_state: same pointer, strides,
-///           type.
-/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
-/// Error     docs/selective_scan.md.
-/// Cost      per element and state an exponential and four operations; u, delta and z read, out
-///           written once; b and c once per 16 (double: 8) channels, mostly from cache.
-/// Source    Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
+/// Shapes   u, delta, z, out: (batch, time, channel), with any strides, including time-contiguous
+///          ones, in any element types whose compute type is V's real type. a: (channel, group
+///          states). b, c: bc_view. out may be absent if only the final state or checkpoints are
+///          wanted.
+/// Bits     For given shapes, the results have the same bits for any number of threads and have the
+///          bits of `sequential`.
+/// Aliasing out may be u, delta or z, and final_state may be initial_state: same pointer, strides
+///          and type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Error    docs/selective_scan.md.
+/// Cost     one exponential and four operations per element and state. u, delta and z are read once
+///          and out is written once; b and c are read once per 16 channels (double: 8), mostly from
+///          cache.
+/// Source   Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
 template <runs_rows Backend, class V>
 void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
                     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
@@ -51,21 +55,23 @@ void selective_scan(const selective_arrays<V>& arrays,
   selective_scan(tiled{}, arrays, out, options);
 }
 
-/// The adjoint of selective_scan: from out_grad and options.final_grad, the gradients of all arrays
-/// and of the initial state.
+/// The adjoint of selective_scan: computes the gradients of all arrays and of the initial state
+/// from out_grad and options.final_grad.
 ///
-/// Shapes    as selective_scan; out_grad may be absent if a gradient arrives by final_grad alone.
-/// Bits      the same for any number of threads, with checkpoints kept or recomputed;
-///           sums over channels, time and sequences are taken in a fixed order, partly in the wide
-///           type.
-/// Memory    the states of 128 steps of 16 channels at a time, in cache; and if there are no
-///           options.checkpoints, those of the call: 1/128 of (batch, time, channel, states).
-/// Aliasing  u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, initial_grad
-///           may be final_grad: same pointer, strides, type.
-/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
-/// Cost      per element and state an exponential and about twelve operations; without checkpoints
-///           a forward pass more.
-/// Source    docs/selective_scan.md.
+/// Shapes   as selective_scan. out_grad may be absent if only options.final_grad has a gradient.
+/// Bits     The results have the same bits for any number of threads, whether checkpoints are
+///          passed or recomputed. Sums over channels, time and sequences are taken in a fixed
+///          order, partly in the wide type.
+/// Memory   the states of 128 steps of 16 channels at a time, in cache. Without
+///          options.checkpoints, the call also allocates checkpoints: 1/128 of (batch, time,
+///          channel, states).
+/// Aliasing u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, and initial_grad
+///          may be final_grad: same pointer, strides and type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Cost     one exponential and about twelve operations per element and state, plus a forward pass
+///          if there are no checkpoints.
+/// Source   docs/selective_scan.md.
 template <runs_rows Backend, class V>
 void selective_scan_vjp(
     const Backend& on, const selective_arrays<V>& arrays,
@@ -85,7 +91,7 @@ void selective_scan_vjp(
   selective_scan_vjp(tiled{}, arrays, out_grad, gradients, options);
 }
 
-/// Bytes of workspace that the same call of selective_scan needs.
+/// Bytes of workspace that a selective_scan call with these arguments needs.
 template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
@@ -95,7 +101,7 @@ template <runs_rows Backend, class V>
   return detail::rows_bytes<detail::selective_forward_run, detail::row_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
-/// Bytes of workspace that the same call of selective_scan_vjp needs.
+/// Bytes of workspace that a selective_scan_vjp call with these arguments needs.
 template <runs_rows Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,

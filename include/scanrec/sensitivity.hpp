@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan_sensitivity: states and their derivative by a shared gate in one forward scan, for
-// learning online without a backward pass.
+// linear_scan_sensitivity: states and their derivatives with respect to a shared gate in one
+// forward scan, for online learning without a backward pass.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ template <class T>
 struct sensitivity_options {
   direction order = direction::forward;
   state_view<const T> initial_state{};        ///< state before the first step; absent: 0
-  state_view<const T> initial_sensitivity{};  ///< its derivative by the gate; absent: 0
+  state_view<const T> initial_sensitivity{};  ///< its derivative w.r.t. the gate; absent: 0
   state_view<T> final_state{};
   state_view<T> final_sensitivity{};
-  sequence_view<const bool> resets{};  ///< as those of scan_options: a sequence starts here
+  sequence_view<const bool> resets{};  ///< reset mask, as in scan_options
 };
 
 }  // namespace scanrec
@@ -79,27 +79,28 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// With a gate that all steps of a sequence share, lambda:
+/// Computes states and their derivatives with respect to lambda, a gate that all steps share:
 ///
 ///     state[t]       = lambda * state[t-1] + input[t]
 ///     sensitivity[t] = lambda * sensitivity[t-1] + state[t-1]           = d state[t] / d lambda
 ///
-/// as one scan of vectors (state, sensitivity) with the matrix [lambda 0; 1 lambda] (real-time
-/// recurrent learning). A loss that uses state[t] has the gradient state_grad *
-/// conj(sensitivity[t]) by lambda at once, and a stream goes on from final_state and
-/// final_sensitivity.
+/// This is one scan of the vectors (state, sensitivity) with the matrix [lambda 0; 1 lambda]
+/// (real-time recurrent learning). The gradient of a loss with respect to lambda is then available
+/// at step t: state_grad * conj(sensitivity[t]). To continue a stream, pass final_state and
+/// final_sensitivity as the initial ones of the next call.
 ///
-/// Shapes   gate, input, state, sensitivity: (batch, time, channel); the gate with a
-///          zero time stride, or the same at every step: else the sensitivity is that to a number
-///          added to all gates. `state` and `sensitivity` may be `none` if their final ones are
-///          given.
-/// Aliasing state may be input; final_state may be initial_state, final_sensitivity
-///          initial_sensitivity: same pointer, strides, type.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
-/// Cost     2 arrays read + 2 written; one sequence to a lane, as linear_scan of vectors.
-/// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully
-///          Recurrent Neural Networks (1989); Zucchet et al., Online Learning of Long-Range
-///          Dependencies (2023).
+/// Shapes   gate, input, state, sensitivity: (batch, time, channel). The gate has a zero time
+///          stride or is the same at every step. For a gate that varies, the result is the
+///          derivative with respect to a number added to all gates. `state` and `sensitivity` may
+///          be `none` if their final ones are present.
+/// Aliasing state may be input, final_state may be initial_state, and final_sensitivity may be
+///          initial_sensitivity: same pointer, strides and type.
+/// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
+///          allocated.
+/// Cost     2 arrays read + 2 written; each lane runs one sequence, as in linear_scan of vectors.
+/// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully Recurrent
+///          Neural Networks (1989); Zucchet et al., Online Learning of Long-Range Dependencies
+///          (2023).
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State,
           writable_sequence_argument Sensitivity>
 void linear_scan_sensitivity(
@@ -117,7 +118,8 @@ void linear_scan_sensitivity(
   linear_scan_sensitivity(tiled{}, gate, input, state, sensitivity, options);
 }
 
-/// The problem that the same call poses, for describe() and workspace_bytes().
+/// The problem of a linear_scan_sensitivity call with these arguments, for describe() and
+/// workspace_bytes().
 template <sequence Gate, sequence Input, writable_sequence_argument State,
           writable_sequence_argument Sensitivity>
 [[nodiscard]] problem linear_scan_sensitivity_problem(

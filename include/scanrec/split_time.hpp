@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence in parts, each a call: the map of a part, which takes the state before it to the
-// state after it, and the states between parts. (Within a call, detail/cpu/choose_tiles.hpp splits
-// time over threads.) Parts may be in other processes or computed later. The caller transports the
-// maps; scanrec/mpi.hpp does so by MPI.
+// Runs one sequence as several parts, each in its own call: computes the map of a part, from the
+// state before it to the state after it, and the states between parts.
 //
-//     part k takes a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
+// Parts may run in other processes or at other times. The caller transports the maps;
+// scanrec/mpi.hpp does so with MPI. (Within a call, detail/cpu/choose_tiles.hpp splits time over
+// threads.)
 //
-// a_k is the product of the part's gates, u_k the state that it ends in from 0. Folded from left to
-// right, one map per part and sequence, every process that holds the maps comes to the same bits.
+//     part k maps a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
+//
+// a_k is the product of the part's gates; u_k is the final state of the part for an initial state
+// of 0. Processes that fold the same maps from left to right get the same bits.
 #pragma once
 
 #include <cstddef>
@@ -28,18 +30,18 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A state in the wide type, in which parts are folded: of a real number the number itself.
+/// A state in the wide type, used to fold parts. For real T it is a plain number.
 template <class T>
 using part_state = detail::wide_lane<T>;
-/// The map of a part for states of compute type T: state -> a * state + u.
+/// The map of a part, state -> a * state + u, for states of compute type T.
 template <class T>
 using part_map = affine<part_state<T>>;
 
-/// Options of the summaries; those of the call on the part.
+/// Options of the summaries; they must be those of the call on the part.
 struct part_options {
   direction order = direction::forward;
   sequence_view<const bool> resets{};
-  sequence_view<const bool> zoneout{};  ///< of gated scans
+  sequence_view<const bool> zoneout{};  ///< for gated scans only
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -60,18 +62,19 @@ std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The maps of linear_scan over a part of time, from the states before it to those after it: one
-/// per sequence, ordered by group, batch and channel.
+/// The maps of linear_scan over a part of time, from the state before the part to the state after
+/// it. Returns one map per sequence, ordered by group, batch and channel.
 ///
-/// Shapes   gate, input: (batch, time, channel), of the part, as linear_scan takes them; numbers,
-///          real or complex. A part without steps is the identity.
-/// Throws   argument_error; std::bad_alloc.
-/// Error    of a and of u that of linear_scan, relative to the magnitudes they are made of: a state
-///          that is folded through maps is within the bound of linear_scan over the whole sequence.
-/// Cost     reads the input once, and the gate twice, the second time only until all products are
-///          0: below 2^-1022, of floats below 2^-278, with which no state leaves anything that its
-///          type could show. A gate that is constant in time costs nothing. Products are formed
-///          some steps at a time, and gates widened by the calling thread.
+/// Shapes  gate, input: (batch, time, channel) of the part, real or complex, as for linear_scan. A
+///         part without steps gives the identity.
+/// Throws  argument_error; std::bad_alloc.
+/// Error   that of linear_scan for a and for u, relative to the magnitudes of the terms that form
+///         them. A state folded through maps is within the error bound of linear_scan over the
+///         whole sequence.
+/// Cost    reads the input once and the gate twice. The second read of the gate stops when all
+///         products count as 0: below 2^-1022, or for float below 2^-278, no finite state
+///         contributes a representable number. A gate that is constant in time costs nothing. The
+///         calling thread converts gates to the wide type, some steps at a time.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,
@@ -86,11 +89,11 @@ template <backend Backend, sequence Gate, sequence Input>
                            ends.values());
 }
 
-/// The maps of linear_scan_vjp over a part of time, from the gradients of the states after it to
-/// those of the states before it: c -> conj(a) c + u, where a is the product of the gates.
+/// The maps of linear_scan_vjp over a part of time, c -> conj(a) c + u, from the gradients of the
+/// states after the part to those before it; a is the product of the gates.
 ///
-/// Shapes   gate, state_grad: (batch, time, channel), of the part; state_grad may be `none`.
-/// Throws, error, cost   as linear_scan_summary.
+/// Shapes   gate, state_grad: (batch, time, channel) of the part; state_grad may be `none`.
+/// Throws, error, cost  as linear_scan_summary.
 template <backend Backend, sequence Gate, sequence_argument StateGrad>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_vjp_summary(
     const Backend& backend, const Gate& gate, const StateGrad& state_grad,
@@ -115,12 +118,12 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
   return detail::part_maps(products, begins.values());
 }
 
-/// The maps of linear_scan_jvp over a part of time, of the tangents of states.
+/// The maps of linear_scan_jvp over a part of time, for tangents of states.
 ///
-/// Shapes   as linear_scan_jvp, of the part; `initial_state` is the state before it, which is
-///          multiplied by the tangent of the first gate; absent: 0.
-/// Throws, error   as linear_scan_summary. Cost: what linear_scan_jvp reads, and the gate once
-/// more.
+/// Shapes   as linear_scan_jvp, of the part. `initial_state` is the state before the part, which
+///          multiplies the tangent of the first gate; absent: 0.
+/// Throws, error  as linear_scan_summary.
+/// Cost     the reads of linear_scan_jvp, and one more read of the gate.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_jvp_summary(
@@ -142,8 +145,10 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
 
 /// The maps of gated_scan over a part of time.
 ///
-/// Shapes, throws   as gated_scan, of the part. Error: as linear_scan_summary.
-/// Cost     reads and activates every array twice, the second time only until all products are 0.
+/// Shapes, throws  as gated_scan, of the part.
+/// Error    as linear_scan_summary.
+/// Cost     reads and activates every array twice; the second pass stops when all products count as
+///          0.
 template <backend Backend, gated_cell Cell, class Arrays>
 [[nodiscard]] auto gated_scan_summary(const Backend& backend, const Cell& cell,
                                       const Arrays& arrays, const part_options& options = {}) {
@@ -160,11 +165,12 @@ template <backend Backend, gated_cell Cell, class Arrays>
       ends.values());
 }
 
-/// The maps of gated_scan_vjp over a part of time, from the gradients of the states after it to
-/// those of the states before it.
+/// The maps of gated_scan_vjp over a part of time, from the gradients of the states after the part
+/// to those before it.
 ///
-/// Shapes, memory, throws   as gated_scan_vjp, of the part. Error: as linear_scan_summary.
-/// Cost     what gated_scan_vjp reads, and every array once more.
+/// Shapes, memory, throws  as gated_scan_vjp, of the part.
+/// Error    as linear_scan_summary.
+/// Cost     the reads of gated_scan_vjp, and one more read of every array.
 template <backend Backend, gated_cell Cell, class Arrays, class Memory,
           sequence_argument OutputGrad>
 [[nodiscard]] auto gated_scan_vjp_summary(
@@ -189,8 +195,8 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
       begins.values());
 }
 
-/// Replaces the states before a part by those after it. Every process that folds the parts from
-/// left to right gets the same bits.
+/// Replaces the states before a part by the states after it. Processes that fold the same maps from
+/// left to right get the same bits.
 template <class T>
 void fold_part(std::span<const affine<T>> maps, std::span<T> states) {
   for (std::size_t i = 0; i < states.size(); ++i) states[i] = maps[i].act(states[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A view of a sequence whose element type is not part of its own type.
+// stored_sequence, a view of a sequence with a type-erased element type.
 #pragma once
 
 #include <type_traits>
@@ -12,8 +12,9 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A sequence_view whose elements are of any type that computes in V: of float, bfloat16 or float16
-/// if V is float. The arrays of a call may differ in type. `const V` for arrays that are read.
+/// A sequence_view with any element type whose compute type is V; for float these are float,
+/// bfloat16 and float16. The arrays of a call may differ in element type. Use `const V` for arrays
+/// that are read.
 template <class V>
 class stored_sequence {
   using value = std::remove_const_t<V>;
@@ -43,7 +44,7 @@ class stored_sequence {
   [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }
   [[nodiscard]] SCANREC_INLINE const extents& shape() const { return use_.shape; }
 
-  /// For the checks and kernels of calls.
+  /// For the implementation only.
   [[nodiscard]] SCANREC_INLINE const array_use& use() const { return use_; }
   [[nodiscard]] SCANREC_INLINE const detail::row_access<value>* access() const { return access_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The version of the library: the one place it is written; CMake reads it from here.
+// The version of the library. CMake reads it from this file.
 #pragma once
 
 #define SCANREC_VERSION_MAJOR 0

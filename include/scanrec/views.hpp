@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views: pointer + extents + strides over (group, batch, time, channel); layout, packing,
-// broadcast, parts and turns.
+// Views: pointer, extents and strides over (group, batch, time, channel), with slicing,
+// broadcasting and reversal.
 #pragma once
 
 #include <concepts>
@@ -19,9 +19,9 @@ namespace scanrec {
 /// A non-owning array over (group, batch, time, channel): element (g, b, t, c) is at
 /// `data[g * strides.group + b * strides.batch + t * strides.time + c * strides.channel]`.
 ///
-/// Strides are in elements and may be negative (an axis read backwards) or zero: a zero stride
-/// broadcasts when read, and receives the sum over its axis when it is a gradient that is written.
-/// A default-constructed view stands for an absent array.
+/// Strides are in elements. A negative stride runs through an axis backwards. A zero stride
+/// broadcasts an array that is read; a gradient that is written receives the sum over that axis. A
+/// default-constructed view represents an absent array.
 template <class T>
 struct sequence_view {
   T* data = nullptr;
@@ -35,7 +35,7 @@ struct sequence_view {
   SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of,
                                          const scanrec::strides& strides_of)
       : data(first), shape(shape_of), strides(strides_of) {}
-  /// Over a span, whose size is checked. Throws argument_error.
+  /// A view of a span. Throws argument_error if the span is too small.
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of)
       : sequence_view(elements, shape_of, channels_last(shape_of)) {}
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of,
@@ -43,19 +43,19 @@ struct sequence_view {
       : sequence_view(elements.data(), shape_of, strides_of) {
     detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
   }
-  /// All of a span as one sequence of one channel: (time elements.size(), channel 1).
+  /// The whole span as one sequence of one channel: (time elements.size(), channel 1).
   SCANREC_INLINE constexpr explicit sequence_view(std::span<T> elements)
       : sequence_view(elements, 1) {}
-  /// All of a span as one sequence, channel fastest: (time elements.size() / channels, channel
-  /// channels). Throws argument_error if channels are fewer than 1, or leave a remainder.
+  /// The whole span as one sequence, channel fastest: (time elements.size() / channels, channel
+  /// channels). Throws argument_error if channels is less than 1 or does not divide the size.
   ///
-  /// A template so that braces are extents, as everywhere else.
+  /// This is a template so that a braced second argument means extents.
   template <std::integral Count>
   SCANREC_INLINE constexpr sequence_view(std::span<T> elements, Count channels)
       : sequence_view(elements.data(), {.time = detail::steps_of(
                                             elements.size(), static_cast<std::int64_t>(channels)),
                                         .channel = static_cast<std::int64_t>(channels)}) {}
-  /// Not of a container of other elements, and not of a temporary one: says so.
+  /// Reports containers with elements of another type, and temporary containers, at compile time.
   template <class Container>
   requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&) {
     detail::check_container<Container, T>();
@@ -69,18 +69,18 @@ struct sequence_view {
   requires detail::no_span_for<Container, T> sequence_view(Container&&, Count) {
     detail::check_container<Container, T>();
   }
-  /// A view to read is made from a view to write wherever one is asked for.
+  /// Converts a view of mutable elements to a view of const elements.
   template <class U>
   requires(std::is_same_v<const U, T>) SCANREC_INLINE
       constexpr sequence_view(const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), shape(other.shape), strides(other.strides) {}
 
-  /// Whether there is an array at all.
+  /// Whether the view represents an absent array.
   [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
     return data == nullptr && shape == extents{0, 0, 0, 0};
   }
 
-  /// Element (group, batch, time, channel). Nothing is checked: there must be such an element.
+  /// Element (group, batch, time, channel), without bounds checks.
   [[nodiscard]] SCANREC_HD SCANREC_INLINE constexpr T& at(std::int64_t batch, std::int64_t time,
                                                           std::int64_t channel,
                                                           std::int64_t group = 0) const {
@@ -88,8 +88,8 @@ struct sequence_view {
                 channel * strides.channel];
   }
 
-  /// Steps [first, last) of every sequence: (batch, last - first, channel), with the same
-  /// strides. No data moves. Throws argument_error unless 0 <= first <= last <= shape.time.
+  /// Steps [first, last) of every sequence: (batch, last - first, channel), with the same strides.
+  /// No data moves. Throws argument_error unless 0 <= first <= last <= shape.time.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view steps(std::int64_t first,
                                                              std::int64_t last) const {
     detail::check_range("steps", first, last, shape.time);
@@ -108,21 +108,21 @@ struct sequence_view {
     part.data = detail::moved(data, part.shape, strides, first, strides.channel);
     return part;
   }
-  /// The same elements with time running backwards: step t is step shape.time - 1 - t, by a negated
-  /// time stride. No data moves. A scan over such views has the results of one in
-  /// direction::reverse over the views themselves, but for resets, which cut before a step in
-  /// either direction.
+  /// The same elements in reverse time order, by a negated time stride: step t is step shape.time -
+  /// 1 - t of this view. No data moves. A scan over reversed views gives the results of a scan in
+  /// direction::reverse over the views themselves, except for resets: a reset separates a step from
+  /// the step before it in either direction.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view reversed() const {
     sequence_view turned = *this;
     turned.data = detail::moved(data, shape, strides, shape.time - 1, strides.time);
-    // Unsigned: the stride of an axis without two steps may be any number, the least one too.
+    // Unsigned: with fewer than two steps the stride may be any number, even the lowest one.
     turned.strides.time = static_cast<std::int64_t>(-static_cast<std::uint64_t>(strides.time));
     return turned;
   }
 };
 
 /// A non-owning array over (group, batch, channel): one state per sequence. The time entries of
-/// `shape` and `strides` are ignored, so the extents of the sequences can be passed.
+/// `shape` and `strides` are ignored, so that the extents of sequences can be passed.
 template <class T>
 struct state_view {
   T* data = nullptr;
@@ -138,7 +138,7 @@ struct state_view {
       : data(first), shape(one_step(shape_of)), strides(strides_of) {
     strides.time = 0;
   }
-  /// Over a span, whose size is checked. Throws argument_error.
+  /// A view of a span. Throws argument_error if the span is too small.
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of)
       : state_view(elements, shape_of, contiguous(shape_of)) {}
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of,
@@ -146,7 +146,7 @@ struct state_view {
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
-  /// Not of a container of other elements, and not of a temporary one: says so.
+  /// Reports containers with elements of another type, and temporary containers, at compile time.
   template <class Container>
   requires detail::no_span_for<Container, T> state_view(Container&&, const extents&) {
     detail::check_container<Container, T>();
@@ -165,7 +165,7 @@ struct state_view {
     return data == nullptr && shape == extents{0, 0, 0, 0};
   }
 
-  /// Element (group, batch, channel). Nothing is checked: there must be such an element.
+  /// Element (group, batch, channel), without bounds checks.
   [[nodiscard]] SCANREC_HD SCANREC_INLINE constexpr T& at(std::int64_t batch, std::int64_t channel,
                                                           std::int64_t group = 0) const {
     return data[group * strides.group + batch * strides.batch + channel * strides.channel];
@@ -192,8 +192,8 @@ struct state_view {
   }
 };
 
-// Deduced from ranges that convert to a span: std::vector, std::array, a C array, a span. (A C
-// array with extents is passed by its pointer.)
+// Deduction from ranges that convert to a span: std::vector, std::array, C arrays and spans. (A C
+// array with extents is passed as a pointer.)
 template <class Range>
 sequence_view(Range&&) -> sequence_view<detail::span_element<Range>>;
 template <class Range, std::integral Count>
@@ -207,7 +207,7 @@ state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
 
-// Guides that report arguments from which no view can be deduced.
+// Deduction guides that report arguments of which there is no view.
 template <>
 struct sequence_view<detail::no_element> {
   template <class Data, class... Rest>
@@ -231,17 +231,17 @@ template <class Data, class... Rest>
 requires(detail::no_array<Data> || detail::only_counts<Data, Rest...>) state_view(Data&&, Rest...)
 ->state_view<detail::no_element>;
 
-/// The view with another shape, of which it is a part that repeats: an axis with an extent of 1, or
-/// with a stride of 0, gets the extent of `shape` and a stride of 0. No data moves: an element is
-/// read once, and a gradient receives the sum over the repeated axes.
+/// Broadcasts a view to `shape`: an axis with an extent of 1 or a stride of 0 gets the extent of
+/// `shape` and a stride of 0. No data moves. An element that is read is shared by all positions; a
+/// gradient receives the sum over the broadcast axes.
 ///
-/// Throws argument_error if another axis differs from `shape`, or `shape` has an extent below 0.
+/// Throws argument_error if another axis differs from `shape`, or if `shape` has a negative extent.
 template <class T>
 [[nodiscard]] SCANREC_INLINE constexpr sequence_view<T> broadcast_to(const sequence_view<T>& view,
                                                                      const extents& shape) {
   return {view.data, shape, detail::broadcast_strides(view.shape, view.strides, shape)};
 }
-/// The same for states, over (batch, channel, group): the time of `shape` is ignored.
+/// Broadcasts states over (batch, channel, group); the time extent of `shape` is ignored.
 template <class T>
 [[nodiscard]] SCANREC_INLINE constexpr state_view<T> broadcast_to(const state_view<T>& view,
                                                                   const extents& shape) {
@@ -250,7 +250,7 @@ template <class T>
   return {view.data, states, detail::broadcast_strides(view.shape, view.strides, states)};
 }
 
-/// Stands for an array that is not there: a state nobody wants, a tangent that is zero.
+/// Represents an absent array, such as a state that is not wanted or a tangent that is zero.
 struct none_t {
   [[nodiscard]] SCANREC_INLINE static constexpr bool absent() { return true; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Activations of gates and candidates, as types: what a gated cell applies to pre-activations.
+// Activation functions that gated cells apply to pre-activations, as types.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,8 @@ namespace scanrec::inline SCANREC_ABI {
 
 using simd::activated;
 
-/// The activations. Each has `of(x)`, for every lane type; NaN in, NaN out.
+/// Activation types. Each has `of(x)` for every lane type, which returns value, slope and 1 -
+/// value. NaN gives NaN.
 namespace activation {
 
 /// x itself.
@@ -23,7 +24,7 @@ struct identity {
   }
 };
 
-/// tanh(x), to 3.5 ULP; slope to 6.
+/// tanh(x), within 3.5 ULP; the slope within 6 ULP.
 struct tanh {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -31,7 +32,8 @@ struct tanh {
   }
 };
 
-/// 1 / (1 + exp(-x)), to 5 ULP; so is 1 - value, which does not cancel; slope to 5.5.
+/// 1 / (1 + exp(-x)), within 5 ULP; 1 - value is within 5 ULP as well, without cancellation, and
+/// the slope within 5.5 ULP.
 struct sigmoid {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -39,7 +41,8 @@ struct sigmoid {
   }
 };
 
-/// x / 6 + 1/2 between 0 and 1: the hard sigmoid of PyTorch and JAX. Slope 0 from |x| = 3 on.
+/// The hard sigmoid of PyTorch and JAX: x / 6 + 1/2, clamped to [0, 1]. The slope is 0 for |x| >=
+/// 3.
 struct hard_sigmoid {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -53,7 +56,7 @@ struct hard_sigmoid {
   }
 };
 
-/// max(x, 0). Slope 0 at 0.
+/// max(x, 0). The slope at 0 is 0.
 struct relu {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -63,8 +66,8 @@ struct relu {
   }
 };
 
-/// x * sigmoid(2 s), s = sqrt(2 / pi) (x + 0.044715 x^3): the GELU of Hendrycks and Gimpel (2016)
-/// in its tanh form.
+/// x * sigmoid(2 s) with s = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form of GELU (Hendrycks and
+/// Gimpel, 2016).
 struct gelu {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -79,23 +82,24 @@ struct gelu {
   }
 };
 
-/// exp(x), to 5 ULP, 2 between exp(-20) and exp(20); 0 and infinite beyond what the type can show.
-/// Its slope is itself.
+/// exp(x), within 5 ULP, and within 2 ULP between exp(-20) and exp(20). Underflows to 0 and
+/// overflows to infinity. The slope equals the value.
 struct exponential {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
     const Lane value = simd::exp_of_any(x);
     return {value, simd::constant<Lane>(1) - value, value};
   }
-  /// The same as the sum of two numbers: exp(x (1 + d)), |d| below 3 units of roundoff.
+  /// exp(x) as the sum of two numbers, which equals exp(x (1 + d)) with |d| below 3 units of
+  /// roundoff.
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE simd::two_parts<Lane> in_two_parts(Lane x) {
     return simd::exp_in_two_parts(x);
   }
 };
 
-/// x + 1/2 from 0 on, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs All
-/// We Needed? (2024), appendix B.
+/// x + 1/2 for x >= 0, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs
+/// All We Needed? (2024), appendix B.
 struct positive {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -107,8 +111,8 @@ struct positive {
   }
 };
 
-/// What stands in for an activation where elements have 16 bits: on GPUs, tanh and sigmoid of the
-/// special-function unit, to 2^-16; all else, and everything on CPUs, is the activation itself.
+/// The activation used for 16-bit elements. On GPUs, tanh and sigmoid use the special-function
+/// unit, with an error of 2^-16. All other activations, and all activations on CPUs, are unchanged.
 template <class Activation>
 struct rough : Activation {};
 template <>

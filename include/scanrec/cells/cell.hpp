@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated cells: what one step of a gated recurrence makes of its pre-activations.
+// Gated cells: the functions that turn the pre-activations of a step into the map and the output of
+// a gated recurrence.
 //
-// A cell is a small struct of pure functions of lanes; it knows no memory, time or threads:
+// A cell is a small struct of pure functions of lanes. It does not depend on memory, time or
+// threads:
 //
 //     arrays<View>       a struct of its arrays of pre-activations, in the order of a packed buffer
-//     names              what errors call them and their gradients (array_name), in that order
-//     step<Lane>         what it makes of one step's pre-activations; lives in registers
+//     names              names of the arrays and their gradients for errors (array_name)
+//     step<Lane>         the activated values of one step; lives in registers
 //     load(lanes...)     -> step: applies the activations
 //     map(step)          -> affine: state = a * state + u; or affine_with_rest
-//     outputs            what a step puts out: output_is_state, output_is_gated, or their like
+//     outputs            the output of a step: output_is_state, output_is_gated, or similar
 //     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
 //
-// docs/qrnn.md derives them for QRNN pooling and adds a cell.
+// docs/qrnn.md derives these for QRNN pooling and shows how to add a cell.
 #pragma once
 
 #include <array>
@@ -29,25 +31,25 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// What errors call an array of pre-activations, and its gradient.
+/// The names, in error messages, of an array of pre-activations and of its gradient.
 struct array_name {
   const char* value;
   const char* gradient;
 };
 
-/// What is known of a step when its gradients are made.
+/// The cotangents and states of a step from which its gradients are computed.
 template <class Lane>
 struct cell_cotangents {
-  Lane state;   // gradient of the state after the step, through everything that follows
+  Lane state;   // gradient of the state after the step, from the output and all later steps
   Lane output;  // gradient of the step's output
-  Lane before;  // the state before the step; 0 where the link to it is reset
-  Lane after;   // the state after it
+  Lane before;  // the state before the step; 0 at a reset
+  Lane after;   // the state after the step
 };
 
-/// A step's output is the state after it; back() adds the output's gradient to what the state's
-/// carries.
+/// The output of a step is the state after it. back() adds the gradient of the output to the carry,
+/// the gradient of the state from later steps.
 struct output_is_state {
-  static constexpr int array = -1;  // none acts on the output alone
+  static constexpr int array = -1;  // no array affects the output only
   template <class Step, class Lane>
   SCANREC_HD static SCANREC_INLINE Lane of(const Step&, Lane state) {
     return state;
@@ -57,7 +59,8 @@ struct output_is_state {
     return output_grad + carry;
   }
 };
-/// A step's output is its gate `o`, made of array number Array, times the state after it.
+/// The output of a step is its gate `o`, the activation of array number Array, times the state
+/// after the step.
 template <int Array>
 struct output_is_gated {
   static constexpr int array = Array;
@@ -71,20 +74,20 @@ struct output_is_gated {
   }
 };
 
-/// What takes part as a cell; the calls say by name what one lacks.
+/// A type that the calls accept as a cell. They report missing members at compile time.
 template <class Cell>
 concept gated_cell = std::is_class_v<Cell> && requires {
   { Cell::names.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// What stands in for a cell where elements have 16 bits: itself, unless a specialisation names a
-/// cell whose activations are as good as such elements show.
+/// The cell used for 16-bit elements: the cell itself, unless a specialisation names a cell with
+/// activations that are accurate enough for 16 bits.
 template <class Cell>
 struct rough_cell {
   using type = Cell;
   static const type& of(const Cell& cell) { return cell; }
 };
-/// The cell that computes on pre-activations of type T.
+/// The cell used for pre-activations of type T.
 template <class Cell, class T>
 struct computed_cell {
   using type = Cell;
@@ -95,22 +98,23 @@ struct computed_cell<Cell, bfloat16> : rough_cell<Cell> {};
 template <class Cell>
 struct computed_cell<Cell, float16> : rough_cell<Cell> {};
 
-/// A pre-activation and its bias.
+/// A pre-activation plus its bias.
 template <class Lane>
 SCANREC_HD SCANREC_INLINE Lane biased(Lane x, double bias) {
   return x + simd::splat<Lane>(static_cast<simd::scalar_of<Lane>>(bias));
 }
-/// A gradient through a product with `factor` and an activation with `slope`.
+/// The gradient through a product with `factor` and an activation with `slope`.
 template <class Lane>
 SCANREC_HD SCANREC_INLINE Lane through(Lane gradient, Lane factor, Lane slope) {
   return simd::mul(simd::mul(gradient, factor), slope);
 }
 
-/// The arrays of a cell, one after the other in the channels of one buffer.
+/// Views of the arrays of a cell that are packed next to each other along the channels of one
+/// buffer.
 ///
 ///     const auto gates = packed<fo_pooling<>>(sequence_view(buffer, {B, T, 3 * C}));
 ///
-/// Throws argument_error if the channels do not divide into them.
+/// Throws argument_error if the number of channels is not a multiple of the number of arrays.
 template <gated_cell Cell, class T>
 typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& all) {
   constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
@@ -130,7 +134,7 @@ typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& 
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The members of a cell's `arrays`, as an array.
+/// The members of a cell's `arrays` as a std::array.
 template <std::size_t Count, class Arrays>
 auto listed(const Arrays& arrays) {
   static_assert(Count >= 1 && Count <= 4, "scanrec: a gated cell has one to four arrays");

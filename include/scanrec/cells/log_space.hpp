@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linear scans whose gates, inputs or both are given by their logarithms, as a cell of a gated
-// scan.
+// log_space: linear scans whose gates, inputs or both are stored as logarithms, as a cell of a
+// gated scan.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// state = exp(gate) * state + exp(input), and that is the output: linear_scan of arrays that hold
-/// logarithms, which are read as they are and never written out. Source: minGRU and minLSTM (Feng
-/// et al., Were RNNs All We Needed?, 2024, appendix B), Mamba-2 and gated linear attention, which
-/// have log_gate <= 0.
+/// state = exp(gate) * state + exp(input); the state is the output. This is linear_scan of arrays
+/// that hold logarithms; their exponentials are never written to memory. Source: minGRU and minLSTM
+/// (Feng et al., Were RNNs All We Needed?, 2024, appendix B), Mamba-2 and gated linear attention,
+/// which have log_gate <= 0.
 ///
-/// Of what is no logarithm, but itself, the activation is identity: log_space<exponential,
-/// identity> takes logarithms of gates alone. A logarithm of -infinity is a gate, or an input, of
-/// 0, its gradient 0. Gates are multiplied; logarithms are not summed, so that errors do not grow
-/// with them. A gate next to 1 keeps what rounding it would take from its logarithm
-/// (docs/numerics.md, logarithmic gates).
+/// For an array that is not a logarithm, pass the activation identity: log_space<exponential,
+/// identity> takes logarithms of gates only. A logarithm of -infinity means a gate or input of 0,
+/// and its gradient is 0. Gates are multiplied and logarithms are not summed, so that errors do not
+/// grow with the logarithms. A gate close to 1 keeps the digits of its logarithm that rounding the
+/// gate would lose (docs/numerics.md, logarithmic gates).
 template <class Gate = activation::exponential, class Input = activation::exponential>
 struct log_space {
   using outputs = output_is_state;
@@ -30,13 +30,13 @@ struct log_space {
   static constexpr std::array names{array_name{"gate", "gate_grad"},
                                     array_name{"input", "input_grad"}};
 
-  /// Whether the gate is the sum of two numbers.
+  /// Whether the gate is represented as the sum of two numbers.
   static constexpr bool has_rest = requires(float x) { Gate::in_two_parts(x); };
 
   template <class Lane>
   struct step {
     activated<Lane> a, u;
-    Lane rest;  // of the gate
+    Lane rest;  // rounding error of the gate
   };
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE step<Lane> load(Lane gate, Lane input) {

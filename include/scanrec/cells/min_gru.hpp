@@ -9,11 +9,11 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// state = (1 - z) * state + z * candidate, z = sigmoid(update_gate), and that is the output.
+/// state = (1 - z) * state + z * candidate with z = sigmoid(update_gate); the state is the output.
 ///
-/// Candidate is identity in the paper's plain form and positive in its log-space form. 1 - z is a
-/// rounded number: for z below about 1e-3 over many steps, log_space with the logarithm of 1 - z
-/// keeps more digits (docs/numerics.md).
+/// Candidate is identity in the paper's original form and positive in its log-space form. 1 - z is
+/// rounded: if z stays below about 1e-3 over many steps, log_space with the logarithm of 1 - z is
+/// more accurate (docs/numerics.md).
 template <class Candidate = activation::identity, class Gate = activation::sigmoid>
 struct min_gru {
   using outputs = output_is_state;

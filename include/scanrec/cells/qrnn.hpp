@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // QRNN pooling (Bradbury et al., Quasi-Recurrent Neural Networks, 2017, section 2.1) as cells of a
-// gated scan: what one step makes of its pre-activations, and the gradients of that.
+// gated scan.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// f-pooling: state = f * state + (1 - f) * z, and that is the output.
+/// f-pooling: state = f * state + (1 - f) * z; the state is the output.
 template <class Candidate = activation::tanh, class Gate = activation::sigmoid>
 struct f_pooling {
   using outputs = output_is_state;
@@ -112,7 +112,7 @@ struct ifo_pooling {
   }
 };
 
-/// Gated accumulation: state = f * state + z, and that is the output.
+/// Gated accumulation: state = f * state + z; the state is the output.
 template <class Candidate = activation::identity, class Gate = activation::hard_sigmoid>
 struct gated_accumulation {
   using outputs = output_is_state;
@@ -143,7 +143,7 @@ struct gated_accumulation {
   }
 };
 
-// ---- for elements of 16 bits ------------------------------------------------------------------
+// ---- cells for 16-bit elements ----------------------------------------------------------------
 
 template <class Candidate, class Gate>
 struct rough_cell<f_pooling<Candidate, Gate>> {

@@ -11,13 +11,14 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// With r = sigmoid(recurrence_gate), i = sigmoid(input_gate), a = exp(log_decay * r):
 ///
-///     state = a * state + sqrt(1 - a^2) * i * input,     and that is the output.
+///     state = a * state + sqrt(1 - a^2) * i * input;     the state is the output
 ///
-/// `log_decay`, finite and at most 0, is c * log(sigmoid(Lambda)) with c = 8 in the paper: one
-/// value per channel, so a view with zero time and batch strides, and its gradient the sum over
-/// both. A decay a next to 1 keeps the digits of its logarithm (docs/numerics.md, logarithmic
-/// gates). 1 - a^2 is -(a - 1) (a + 1), which does not cancel, as a - 1 takes the rest of a. The
-/// slope of its square root, which is infinite there, counts as at most 1000, as in RecurrentGemma.
+/// `log_decay` must be finite and at most 0. In the paper it is c * log(sigmoid(Lambda)) with c =
+/// 8, one value per channel: pass a view with zero time and batch strides, and its gradient is the
+/// sum over both axes. A decay a close to 1 keeps the digits of its logarithm (docs/numerics.md,
+/// logarithmic gates). 1 - a^2 is computed as -(a - 1) (a + 1); since a - 1 includes the rounding
+/// error of a, this does not cancel. The slope of its square root is infinite at a = 1 and is
+/// limited to 1000, as in RecurrentGemma.
 struct rg_lru {
   using outputs = output_is_state;
   template <class View>

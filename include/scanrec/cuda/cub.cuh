@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CUB's device-wide scan of the affine pair, sequence by sequence: what C++ programs reach for
-// today. Compiled by CUDA compilers only; include it on its own.
+// The backend cuda::cub: CUB's device-wide scan of affine maps, as a comparison backend. For CUDA
+// compilers only; scanrec/cuda/scan.cuh does not include it.
 #pragma once
 
 #include <thrust/iterator/counting_iterator.h>
@@ -23,29 +23,30 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Writes the maps of all steps down, has cub::DeviceScan scan them (InclusiveScan for one
-/// sequence, InclusiveScanByKey for more), and takes every step from there. For comparison.
+/// Writes the maps of all steps to memory, scans them with cub::DeviceScan (InclusiveScan for one
+/// sequence, InclusiveScanByKey for several), and computes the outputs of every step from the
+/// results. For comparison.
 ///
-/// Bits     may differ from run to run where maps do not compose exactly, as those of floats: the
-///          order in which CUB combines tiles depends on their timing.
-/// Memory   the maps of all steps, a factor and an offset each, and what CUB asks for; for sums
-///          over time a number in the wide type per sequence and 64 steps, or per step if another
-///          gradient is a sum that keeps its time axis.
-/// Range    within the error bound as long as no product of gates over- or underflows; what is not
-///          finite never moves backwards in time, nor to another channel, nor past a reset.
-/// Stream   queues two kernels and those of CUB, and one for each gradient that is a sum over time
-///          or over states; waits for nothing.
-/// Throws   cuda::error if CUB asks for more memory than was foreseen.
+/// Bits   Results may differ from run to run unless maps compose exactly, since the order in which
+///        CUB combines tiles depends on timing.
+/// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. For
+///        sums over time, one number in the wide type per sequence and 64 steps, or per step if
+///        another gradient is a sum that keeps its time axis.
+/// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
+///        infinity never propagate backwards in time, to another channel, or past a reset.
+/// Stream queues two kernels, those of CUB, and one for each gradient that is a sum over time or
+///        over states. Does not synchronise.
+/// Throws cuda::error if CUB needs more temporary storage than planned.
 struct cub {
-  static constexpr bool recomputes_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< does not support memory::recompute
 
   stream_ref stream;            ///< where the call is queued
-  cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) bytes of device memory
 };
 
 namespace detail {
 
-/// Elements are composed from the earlier to the later one.
+/// The scan operator for CUB; the earlier map is the first argument.
 template <class Map, class Algebra>
 struct compose_in_order {
   Algebra algebra;
@@ -53,20 +54,21 @@ struct compose_in_order {
     return algebra.compose(earlier, later);
   }
 };
-/// The sequence of a slot: its key.
+/// The key of a slot: the index of its sequence.
 struct sequence_of_slot {
-  std::int64_t slots;  // of a sequence
+  std::int64_t slots;  // slots per sequence
   SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
 };
 
-/// The maps, slots side by side, and after them room for CUB.
+/// The workspace layout: all maps, then temporary storage for CUB.
 struct cub_plan : slot_plan {
   std::int64_t first_byte = 0, temporary_bytes = 0;
 
   explicit cub_plan(const problem& p) : slot_plan(p, p.shape.time, 1, true) {
     const std::int64_t items = grid.lane_count * grid.slots;
-    // CUB keeps two values, a status and a key per tile of its own, in some arrays that it aligns.
-    // Its tiles are not told; the smallest that its policies have come to are far above this.
+    // CUB stores two values, a status and a key for each of its tiles, in arrays that it aligns. It
+    // does not report its tile size; this lower bound is far below the smallest tile of its
+    // policies.
     const std::int64_t least_tile = map_bytes <= 32 ? 128 : 32, tiles = items / least_tile + 64;
     temporary_bytes = tiles * (2 * (map_bytes + 16) + 16) + 4096;
     first_byte = sums.reserve(temporary_bytes);
@@ -85,7 +87,7 @@ void run_planned(const cub& on, detail::cub_plan plan, const R& r, const problem
   const detail::slot_grid& grid = plan.grid;
   const std::int64_t items = grid.lane_count * grid.slots;
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
-#if CUB_VERSION < 200500  // which count in an int
+#if CUB_VERSION < 200500  // these versions count items in an int
   if (items > std::numeric_limits<int>::max())
     throw error("cub::DeviceScan", cudaErrorInvalidValue, std::to_string(items) + " maps", __FILE__,
                 __LINE__);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exception that failures of the CUDA runtime raise.
+// The exception for failures of the CUDA runtime.
 #pragma once
 
 #include <stdexcept>
@@ -8,11 +8,11 @@
 
 namespace scanrec::cuda {
 
-/// A call of the CUDA runtime failed, or a kernel could not be launched. what() reads
-/// "kernel launch: invalid configuration argument (error 9), device.cuh:61".
+/// Thrown if a call of the CUDA runtime fails or a kernel cannot be launched. what() reads "kernel
+/// launch: invalid configuration argument (error 9), device.cuh:61".
 ///
-/// Errors of kernels at work are reported by the runtime later, to whoever asks next: this library
-/// never waits for them.
+/// The runtime reports errors of running kernels in a later call, since this library never waits
+/// for its kernels.
 class error : public std::runtime_error {
  public:
   error(std::string call, int status, const std::string& text, std::string file, unsigned line)
@@ -23,11 +23,11 @@ class error : public std::runtime_error {
         status_(status),
         line_(line) {}
 
-  /// What was called.
+  /// The name of the call that failed.
   [[nodiscard]] const std::string& call() const noexcept { return call_; }
   /// The runtime's cudaError_t.
   [[nodiscard]] int status() const noexcept { return status_; }
-  /// Where in this library.
+  /// The source file and line in this library.
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   [[nodiscard]] unsigned line() const noexcept { return line_; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Diagonal state spaces on GPUs: products by cuBLAS around a linear scan whose gate is one complex
-// number per state. Include it on its own; it needs cuBLAS (CUDA::cublas). See scanrec/s5.hpp.
+// number per state. Requires cuBLAS (CUDA::cublas); scanrec/cuda/scan.cuh does not include it.
+// scanrec/s5.hpp has the formulas.
 #pragma once
 
 #include <complex>
@@ -112,7 +113,7 @@ struct s5_backward : s5_on_device<Backend, R> {
     this->check("gradients",
                 g.states == system.states && g.inputs == system.inputs &&
                     g.outputs == system.outputs && g.bidirectional == system.bidirectional,
-                "the system's sizes", "others");
+                "the system's sizes", "other sizes");
     this->check_pointers("gradients", g);
     const auto plan = [&](const auto&, const problem& p) { this->reserve_for_scan(p); };
     for_scans([&](const auto&... arguments) {
@@ -175,7 +176,7 @@ struct s5_backward : s5_on_device<Backend, R> {
     static complex somewhere{};
     const auto gate = this->gate(options.gates, u.shape);
     const auto first = this->half(scratch, 0);
-    // Where steps differ, the gradient of every gate is taken further at once.
+    // With varying step sizes, steps_vjp computes the gradient of each gate and propagates it.
     const auto gate_grad = this->varies ? sequence_view<complex>()
                                         : this->broadcast(of_gate ? of_gate : &somewhere, u.shape);
     f(gate, this->half(x, 0), first,
@@ -215,7 +216,7 @@ struct s5_backward : s5_on_device<Backend, R> {
 
 }  // namespace detail
 
-/// Bytes of device memory that a call of s5() with these arguments works in.
+/// Bytes of device memory that an s5() call with these arguments needs.
 template <backend Backend, class R>
 std::int64_t s5_workspace_bytes(const Backend& on, const s5_system<R>& system,
                                 const sequence_view<const std::remove_const_t<R>>& u,
@@ -226,15 +227,15 @@ std::int64_t s5_workspace_bytes(const Backend& on, const s5_system<R>& system,
   return forward(on, system, u, states, y, options).bytes;
 }
 
-/// s5() on a GPU: parameters, arrays and workspace in device memory, and what it does queued in the
-/// stream of the backend. It allocates nothing and waits for nothing.
+/// s5() on a GPU. Parameters, arrays and workspace are in device memory.
 ///
 /// Shapes, aliasing  those of s5() on CPUs.
-/// Memory   s5_workspace_bytes() for the same arguments: what the scan works in, and the system's
-///          matrices.
-/// Throws   argument_error before anything is queued; cuda::error where the runtime or cuBLAS
-///          refuses, after which a workspace that is kept is to be cleared.
-/// Bits     those of cuBLAS, whose products may differ from one GPU, or version, to another.
+/// Memory   s5_workspace_bytes() for the same arguments: the workspace of the scan and the system's
+///          matrices. The call allocates nothing.
+/// Stream   queues its kernels in the stream of the backend. Does not synchronise.
+/// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime or
+///          cuBLAS. After a cuda::error, clear a workspace whose content is `kept`.
+/// Bits     those of cuBLAS, whose products may differ between GPUs and versions.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5(const Backend& on, blas_handle blas, const s5_system<R>& system,
@@ -247,7 +248,7 @@ void s5(const Backend& on, blas_handle blas, const s5_system<R>& system,
   call.run(detail::products(blas, on.stream));
 }
 
-/// Bytes of device memory that a call of s5_vjp() with these arguments works in.
+/// Bytes of device memory that an s5_vjp() call with these arguments needs.
 template <backend Backend, class R, class E>
 std::int64_t s5_vjp_workspace_bytes(
     const Backend& on, const s5_system<E>& system,
@@ -262,11 +263,11 @@ std::int64_t s5_vjp_workspace_bytes(
       .bytes;
 }
 
-/// s5_vjp() on a GPU, as s5(): adds to the gradients of all parameters, and writes that of u.
+/// s5_vjp() on a GPU: adds to the gradients of all parameters and writes the gradient of u.
 ///
-/// Memory   s5_vjp_workspace_bytes() for the same arguments: what the scans work in, the system's
-///          matrices and their gradients; where steps differ, B u of every step.
-/// Throws   as s5().
+/// Memory   s5_vjp_workspace_bytes() for the same arguments: the workspace of the scans, and the
+///          system's matrices and their gradients; with varying step sizes also B u of every step.
+/// Stream, throws  as s5() on a GPU.
 template <backend Backend, class R, class E>
 void s5_vjp(const Backend& on, blas_handle blas, const s5_system<E>& system,
             const sequence_view<const std::type_identity_t<R>>& u,

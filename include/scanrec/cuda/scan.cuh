@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Linear recurrences on GPUs: the calls of scan.hpp with device pointers in their views, and the
-// backends that take them. For .cu files.
+// backends that run them. For .cu files.
 //
 //     std::int64_t bytes = workspace_bytes(cuda::lanes{stream}, linear_scan_problem(a, u, x));
 //     linear_scan(cuda::lanes{.stream = stream, .workspace = {memory, bytes}}, a, u, x);
 //
 // A call checks its arguments on the host, throws argument_error or cuda::error, and queues its
-// kernels in the stream. It allocates nothing and waits for nothing, and can be captured in a
+// kernels in the stream. It allocates nothing, does not synchronise, and can be captured in a CUDA
 // graph.
 #pragma once
 

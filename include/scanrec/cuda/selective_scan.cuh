@@ -6,7 +6,7 @@
 //     selective_scan(on, {.u = u, .delta = delta, .a = a, .b = b, .c = c}, out);
 //
 // A call checks its arguments on the host, throws argument_error or cuda::error, and queues its
-// kernels in the stream. It allocates nothing and waits for nothing, and can be captured in a
+// kernels in the stream. It allocates nothing, does not synchronise, and can be captured in a CUDA
 // graph.
 #pragma once
 
@@ -19,18 +19,19 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// selective_scan() on a GPU; V, of states, is float, double or std::complex of one of them.
+/// selective_scan() on a GPU; V, the type of the states, is float, double or std::complex of
+/// either.
 ///
-/// Shapes, aliasing  those of selective_scan() on CPUs, but up to 256 states of a channel (double:
-///          128; half as many complex ones).
-/// Bits     the same in every run, on any GPU of a kind; they depend on the numbers of sequences,
-///          channels and states, not on the time.
-/// Memory   selective_scan_workspace_bytes(): none.
-/// Stream   queues one kernel; waits for nothing.
-/// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
+/// Shapes, aliasing  those of selective_scan() on CPUs, with at most 256 states per channel
+///          (double: 128; complex: half as many).
+/// Bits     Runs on GPUs of the same kind give the same bits. They depend on the numbers of
+///          sequences, channels and states, but not on the number of steps.
+/// Memory   selective_scan_workspace_bytes(), which is 0.
+/// Stream   queues one kernel. Does not synchronise.
+/// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
 /// Error    docs/cuda.md, "Selective scans".
-/// Cost     u, delta and z read, out written once; b and c once per block of 4 to 32 channels,
-///          mostly from L2.
+/// Cost     u, delta and z are read once and out is written once; b and c are read once per block
+///          of 4 to 32 channels, mostly from L2.
 template <class V>
 void selective_scan(
     const automatic& on, const selective_arrays<V>& arrays,
@@ -41,13 +42,14 @@ void selective_scan(
 
 /// selective_scan_vjp() on a GPU.
 ///
-/// Shapes, aliasing  those of selective_scan_vjp() on CPUs. States as above.
-/// Bits     as above; with checkpoints that were kept or are made again. Sums over channels, time
-///          and sequences are taken in a fixed order, the longest in the wide type.
-/// Memory   selective_scan_vjp_workspace_bytes(): sums of gradients on their way, states between
-///          two checkpoints, and checkpoints where the call brings none (docs/cuda_kernels.md).
-/// Stream   queues up to eight kernels; waits for nothing.
-/// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
+/// Shapes, aliasing  those of selective_scan_vjp() on CPUs, with the limits on states of
+///          selective_scan() above.
+/// Bits     as selective_scan() above, whether checkpoints are passed or recomputed. Sums over
+///          channels, time and sequences are taken in a fixed order, the longest in the wide type.
+/// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients, the states of one
+///          checkpoint interval, and checkpoints if the call passes none (docs/cuda_kernels.md).
+/// Stream   queues up to eight kernels. Does not synchronise.
+/// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
 template <class V>
 void selective_scan_vjp(
     const automatic& on, const selective_arrays<V>& arrays,
@@ -58,7 +60,7 @@ void selective_scan_vjp(
                             on.stream, on.workspace);
 }
 
-/// Bytes of device memory that the same call of selective_scan works in.
+/// Bytes of device memory that a selective_scan call with these arguments needs.
 template <class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const automatic&, const selective_arrays<V>& arrays,
@@ -67,7 +69,7 @@ template <class V>
   detail::selective_forward_of(arrays, out, options);
   return 0;
 }
-/// Bytes of device memory that the same call of selective_scan_vjp works in.
+/// Bytes of device memory that a selective_scan_vjp call with these arguments needs.
 template <class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const automatic&, const selective_arrays<V>& arrays,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compiler facts: the inline namespace that keeps differently built objects apart, and attributes.
+// Compiler configuration: the inline namespace that separates differently compiled objects, and
+// attributes.
 //
-// Everything that computes lives in `inline namespace SCANREC_ABI`, whose name spells the library
-// version, the kind of registers the unit is compiled for, whether multiply-adds fuse, who converts
-// 16-bit floats, and the default executor. Two objects that differ in these never share an inline
-// function, whichever the linker keeps. Further extensions of an instruction set have no name.
+// All code that computes is in `inline namespace SCANREC_ABI`. Its name contains the library
+// version, the kind of registers, whether multiply-adds fuse, which 16-bit conversions are in
+// hardware, and the default executor. Objects that differ in any of these have differently named
+// inline functions, so the linker cannot mix them. Other instruction-set extensions are not part of
+// the name.
 #pragma once
 
 #include <scanrec/version.hpp>
@@ -35,15 +37,15 @@
 #define SCANREC_ISA portable
 #endif
 
-// Whether lanes are those of aarch64. Code of its own they have where GCC 12 takes vectors apart.
+// Whether lanes are aarch64 registers. They need separate code where GCC 12 splits vectors.
 #if defined(__ARM_NEON) && defined(__aarch64__) && !defined(__CUDACC__)
 #define SCANREC_NEON 1
 #else
 #define SCANREC_NEON 0
 #endif
 
-// Whether a multiply-add rounds once. Bits are promised per "fused or not", never per ISA. A GPU
-// fuses always; the name is the host's, in both passes of a CUDA compiler.
+// Whether a multiply-add rounds once. Bits are guaranteed per "fused or not", never per ISA. A GPU
+// always fuses; the tag is that of the host, in both passes of a CUDA compiler.
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
 #define SCANREC_FUSED 1
 #define SCANREC_FUSED_TAG fma
@@ -56,7 +58,7 @@
 #define SCANREC_FUSED_TAG nofma
 #endif
 
-// Whether the CPU converts float16 itself (AVX-512F implies it), and bfloat16.
+// Whether the CPU converts float16 (implied by AVX-512F) and bfloat16 in hardware.
 #if defined(__AVX512BF16__)
 #define SCANREC_HALF_TAG f16c_bf16
 #elif defined(__F16C__)
@@ -76,7 +78,7 @@
 #define SCANREC_JOIN_(a, b, c, d, e, f) v##a##_##b##_##c##_##d##_##e##_##f
 #define SCANREC_JOIN(a, b, c, d, e, f) SCANREC_JOIN_(a, b, c, d, e, f)
 
-/// Inline namespace of everything compiled, for example `v0_1_avx512_fma_f16c_openmp`.
+/// Inline namespace of all compiled code, for example `v0_1_avx512_fma_f16c_openmp`.
 #define SCANREC_ABI                                                                          \
   SCANREC_JOIN(SCANREC_VERSION_MAJOR, SCANREC_VERSION_MINOR, SCANREC_ISA, SCANREC_FUSED_TAG, \
                SCANREC_HALF_TAG, SCANREC_THREADS_TAG)
@@ -89,9 +91,9 @@
 
 // Lane functions are a handful of instructions: a call would cost more than the work.
 #define SCANREC_INLINE inline __attribute__((always_inline))
-// The same for a lambda, after its parameters.
+// The same for a lambda; follows its parameters.
 #define SCANREC_LAMBDA __attribute__((always_inline))
-// What happens rarely on a CPU stays out of the way there; on a GPU a call would cost registers.
+// Rare paths stay out of line on a CPU; on a GPU a call would cost registers.
 #if defined(__CUDA_ARCH__)
 #define SCANREC_NOINLINE SCANREC_INLINE
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Builds the text of messages and descriptions. It does not use std::string, whose functions would
+// The text of messages and descriptions. It does not use std::string, whose member functions would
 // have the same names in objects for different instruction sets.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A text made of parts: strings, integers, and any type with an `append(text&, part)`.
+/// A text concatenated from parts: strings, integers, and types with an `append(text&, part)`.
 class text {
  public:
   text(const char* only) { append_all({part(only)}); }  // NOLINT(google-explicit-constructor)
@@ -45,7 +45,7 @@ class text {
   friend void append(text& t, std::size_t number) { append(t, static_cast<std::int64_t>(number)); }
 
  private:
-  // A part of any type, so that the loop over parts is compiled once.
+  // A type-erased part, so that the loop over parts is compiled once.
   struct part {
     part(const char* words)  // NOLINT(google-explicit-constructor)
         : value(words),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of shapes, strides and spans for the constructors of views, and the address of a part.
+// Checks of shapes, strides and spans for views, and addresses of slices.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether an array has no elements. An empty axis with a zero stride does not make it so: a
+/// Whether an array has no elements in memory. An empty axis with a zero stride does not count: a
 /// gradient that is a sum over no elements is still written.
 constexpr bool placeless(const extents& shape, const scanrec::strides& strides) {
   const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
@@ -19,8 +19,8 @@ constexpr bool placeless(const extents& shape, const scanrec::strides& strides) 
          none(shape.channel, strides.channel) || none(shape.group, strides.group);
 }
 
-/// Elements from the first to one past the last that a non-negative-stride view touches, or
-/// beyond_count.
+/// The number of elements from the first to one past the last that a view with non-negative strides
+/// accesses, or beyond_count.
 constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides& strides) {
   if (placeless(shape, strides)) return 0;
   std::int64_t needed = 1;
@@ -48,15 +48,15 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
            text(size));
 }
 
-/// The address of a part of an array, `positions` along an axis. For an array without elements it
-/// is unchanged, since there may be no such address.
+/// The address of a slice that starts `positions` elements along an axis. An array without elements
+/// keeps its address, since the new one may be invalid.
 template <class T>
 constexpr T* moved(T* data, const extents& shape, const scanrec::strides& strides,
                    std::int64_t positions, std::int64_t stride) {
   return data == nullptr || placeless(shape, strides) ? data : data + positions * stride;
 }
 
-/// The steps of one sequence that has all elements of a span.
+/// The number of steps of one sequence that contains a whole span.
 constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
   const auto elements = static_cast<std::int64_t>(size);
   if (channels < 1) refuse("sequence_view", "channels", "1 or more", text(channels));
@@ -65,14 +65,14 @@ constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
   return elements / channels;
 }
 
-/// Throws unless [first, last) is a range of the positions of an axis with so many.
+/// Throws unless 0 <= first <= last <= count.
 constexpr void check_range(const char* part, std::int64_t first, std::int64_t last,
                            std::int64_t count) {
   if (first < 0 || first > count) refuse(part, "first", text("0 to ", count), text(first));
   if (last < first || last > count) refuse(part, "last", text(first, " to ", count), text(last));
 }
 
-/// The strides with which an array has another shape, by zeros.
+/// The strides that broadcast an array from shape `from` to shape `to`.
 constexpr strides broadcast_strides(const extents& from, scanrec::strides strides,
                                     const extents& to) {
   if (to.batch < 0 || to.time < 0 || to.channel < 0 || to.group < 0)
@@ -80,7 +80,7 @@ constexpr strides broadcast_strides(const extents& from, scanrec::strides stride
   bool fits = true;
   const auto broadcast = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
     if (n == wanted) return;
-    fits = fits && (n == 1 || (n > 1 && stride == 0));  // of no element there are no more
+    fits = fits && (n == 1 || (n > 1 && stride == 0));  // an empty axis cannot be broadcast
     stride = 0;
   };
   const scanrec::strides given = strides;

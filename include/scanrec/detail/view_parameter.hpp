@@ -16,11 +16,12 @@ inline constexpr bool is_state_view = false;
 template <class T>
 inline constexpr bool is_state_view<state_view<T>> = true;
 
-/// A view that is made of anything: what does not convert to it fails to compile with a sentence.
-/// Views themselves convert from nothing else, so that functions can be overloaded on them.
+/// A view that accepts any argument and reports an argument that does not convert to the view with
+/// a readable static_assert. Plain views accept only what they convert from, so that functions can
+/// be overloaded on them.
 template <class View>
 struct view_parameter : View {
-  // The constructors of the view, written out: inherited ones are functions that objects share.
+  // The view's constructors are repeated here, since inherited ones would not be always inlined.
   SCANREC_INLINE constexpr view_parameter() = default;
   template <class Data>
   SCANREC_INLINE constexpr view_parameter(Data&& data, const extents& shape)
@@ -55,7 +56,7 @@ struct view_parameter : View {
   }
 };
 
-/// An option that is a state or a sequence.
+/// Options that are states or sequences.
 template <class T>
 using state_option = view_parameter<state_view<T>>;
 template <class T>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Mamba layer: a product into channels and their gates, a causal convolution, and a selective
-// scan whose steps, inputs and outputs are products of what went through it.
+// A Mamba layer: a projection to channels u and gates z, a causal convolution of u, and a selective
+// scan whose step sizes, B and C are projections of the convolved channels.
 //
-//     u, z = x W              v = silu(u * taps + bias)         of the last steps of u
+//     u, z = x W              v = silu(u * taps + bias)         * is a convolution in time
 //     low, B, C = v M         delta = low R
-//     y = out W'              out = selective_scan(v, delta, A, B, C, D, z)
+//     out = selective_scan(v, delta, A, B, C, D, z)             y = out W'
 //
 // Rows of matrices are time-major: step t of sequence b is row t * batch + b, as in a QRNN layer.
 #pragma once
@@ -28,8 +28,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// What a stream carries from one call to the next: the states, and what the convolution still
-/// sees, zero where a reset lies after it. Empty: a stream that begins with zeros.
+/// The data that a stream carries from one call to the next: the states, and the inputs that the
+/// convolution still needs (0 if a reset follows them). An empty stream starts from zeros.
 template <class R>
 struct mamba_stream {
   using matrix = typename mamba_parameters<R>::matrix;
@@ -37,8 +37,9 @@ struct mamba_stream {
   matrix past;   ///< (window - 1) * batch x inner
 };
 
-/// What forward() leaves for backward(): per step u and z, the scan's outputs, low, B and C; the
-/// states before every 128 steps. The convolution, delta and the states are recomputed.
+/// The data that forward() stores for backward(): for every step u and z, the outputs of the scan,
+/// low, B and C; and the states before every 128 steps. The convolution, delta and the other states
+/// are recomputed.
 template <class R>
 struct mamba_memory {
   using matrix = typename mamba_parameters<R>::matrix;
@@ -47,10 +48,10 @@ struct mamba_memory {
   mamba_stream<R> start;
 };
 
-/// A layer of the recurrence of Mamba.
+/// A layer with the recurrence of Mamba.
 ///
-/// Source  Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces
-/// (2023), 3.4.
+/// Source  Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023),
+///         section 3.4.
 template <class R>
 class mamba_layer {
  public:
@@ -62,7 +63,7 @@ class mamba_layer {
   using rows = Eigen::Ref<const matrix, 0, Eigen::OuterStride<>>;
   using reset_mask = sequence_view<const bool>;
 
-  /// Throws argument_error unless all sizes are positive; a rank may be 0.
+  /// Throws argument_error unless all sizes are positive; the rank may be 0.
   explicit mamba_layer(const mamba_sizes& sizes) : sizes_(sizes) {
     if (sizes.channels < 1 || sizes.expand < 1 || sizes.states < 1 || sizes.window < 1 ||
         sizes.rank < 0)
@@ -75,10 +76,10 @@ class mamba_layer {
     weights = zeros();
   }
 
-  parameters weights;  ///< the weights
+  parameters weights;  ///< weights of the layer
 
   [[nodiscard]] const mamba_sizes& sizes() const { return sizes_; }
-  /// Parameters of this layer's sizes, all zero: gradients to add to.
+  /// Zero parameters with the sizes of this layer, to which backward() can add gradients.
   [[nodiscard]] parameters zeros() const {
     const std::int64_t C = sizes_.channels, D = sizes_.inner(), N = sizes_.states;
     const std::int64_t K = sizes_.delta_rank();
@@ -92,8 +93,8 @@ class mamba_layer {
             .d = row::Zero(D),
             .output = matrix::Zero(D, C)};
   }
-  /// Draws weights: those of products keep the variance of their inputs; A = -1, -2, ... -states in
-  /// every channel, D = 1, and steps of delta = 0 are log-uniform between 1e-3 and 1e-1.
+  /// Draws weights. Projections keep the variance of their inputs; A = -1, -2, ... -states in every
+  /// channel; D = 1; for delta = 0, step sizes are log-uniform between 1e-3 and 1e-1.
   template <class Generator>
   void randomise(Generator& generator) {
     const auto draw = [&](auto& m, auto distribution) {
@@ -115,21 +116,23 @@ class mamba_layer {
     std::uniform_real_distribution<double> log_step(std::log(1e-3), std::log(1e-1));
     draw(weights.delta_bias, [&](Generator& g) {
       const double step = std::exp(log_step(g));
-      return step + std::log(-std::expm1(-step));  // whose softplus is the step
+      return step + std::log(-std::expm1(-step));  // softplus of this is the step size
     });
     for (Eigen::Index n = 0; n < weights.log_decay.cols(); ++n)
       weights.log_decay.col(n).setConstant(static_cast<R>(std::log(static_cast<double>(n + 1))));
     weights.d.setOnes();
   }
 
-  /// y = the layer's outputs for inputs x of (steps * batch) rows; goes on from `carried` and
-  /// leaves there what the next chunk goes on from. Where `resets`, (batch, steps, 1), are set, a
-  /// sequence starts: neither states nor convolution see what came before.
+  /// Computes the outputs y of the layer for inputs x with steps * batch rows. Continues from the
+  /// stream `carried` and updates it for the next chunk. Where `resets`, (batch, steps, 1), is
+  /// true, a sequence starts: neither the states nor the convolution depend on earlier steps.
   ///
-  /// Streams  scan and convolution of pieces have the bits of the whole; products have those of
-  ///          Eigen, which may round differently by how many rows there are.
-  /// Aliasing y may be x; otherwise the arguments share no memory, and y none with the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Bits     For a sequence in several chunks, scan and convolution have the bits of a single
+  ///          call. The matrix products are Eigen's, which may round differently for other numbers
+  ///          of rows.
+  /// Aliasing y may be x. Otherwise no arguments share memory, and y does not share memory with the
+  ///          weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
                const reset_mask& resets = {}) const {
     const std::int64_t steps = check("forward", x, batch, carried, resets);
@@ -169,18 +172,19 @@ class mamba_layer {
     y.noalias() = memory.out * weights.output;
   }
 
-  /// One step of a stream: x and y have a row per sequence.
+  /// Runs one step of a stream: x and y have one row per sequence.
   void step(const rows& x, stream& carried, memory_type& scratch, matrix& y) const {
     forward(x, x.rows(), carried, scratch, y);
   }
 
-  /// Adds the gradients of the weights to `gradients` and writes those of x, from the gradient of
-  /// y; `resets` are those of the forward call. The chunk's start counts as given: no gradient goes
-  /// back into the chunk before. Uses `memory` up: the gradients of u and z take their place.
+  /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
+  /// gradient of x. `resets` must be those of the forward call. The stream before the chunk is
+  /// treated as constant: no gradient flows into the previous chunk. Overwrites `memory`: the
+  /// gradients of u and z replace u and z.
   ///
-  /// Aliasing x_grad may be x or y_grad; otherwise the arguments share no memory, and x_grad none
-  ///          with the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Aliasing x_grad may be x or y_grad. Otherwise no arguments share memory, and x_grad does not
+  ///          share memory with the weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* x_grad, const reset_mask& resets = {}) const {
     const std::int64_t steps = check("backward", x, batch, memory.start, resets);
@@ -190,7 +194,7 @@ class mamba_layer {
                            std::to_string(got) + " rows");
     };
     if (memory.wide.rows() != x.rows())
-      refuse("memory", "that of the same chunk", memory.wide.rows());
+      refuse("memory", "the memory of forward() on the same chunk", memory.wide.rows());
     if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
@@ -214,7 +218,8 @@ class mamba_layer {
     causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
     matrix delta = memory.low.leftCols(K) * weights.delta;
 
-    // The scan's gradients: of delta, z and the outputs in their places.
+    // The gradients of the scan. Those of delta, z and the outputs overwrite delta, z and the
+    // outputs.
     const matrix decay = -weights.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
     row d_grad(D), bias_grad(D);
@@ -258,7 +263,7 @@ class mamba_layer {
             .bias = state_view<const R>(weights.taps_bias.data(), {.channel = sizes_.inner()}),
             .activation = conv1d_activation::silu};
   }
-  // The taps of a convolution, whose rows are in the opposite order.
+  // The taps for causal_conv1d, which takes the oldest step first: rows in reverse order.
   template <class Matrix>
   auto taps_of(Matrix& m) const {
     using number = std::remove_pointer_t<decltype(m.data())>;
@@ -266,7 +271,7 @@ class mamba_layer {
     return state_view<number>(m.data() + (w - 1) * D, {.channel = D, .group = w},
                               {.channel = 1, .group = -D});
   }
-  // The steps that a convolution sees before the first one of a chunk.
+  // The inputs before the first step of a chunk that the convolution needs.
   template <class Stream>
   auto past_of(Stream& stream, std::int64_t batch) const {
     using number = std::remove_pointer_t<decltype(stream.past.data())>;
@@ -296,7 +301,7 @@ class mamba_layer {
       refuse("stream", "the states of every sequence", sizes_of(s.state));
     if (s.past.size() != 0 &&
         (s.past.rows() != (sizes_.window - 1) * batch || s.past.cols() != sizes_.inner()))
-      refuse("stream", "the steps that the convolution still sees", sizes_of(s.past));
+      refuse("stream", "window - 1 inputs of every sequence", sizes_of(s.past));
     const extents wanted{.batch = batch, .time = x.rows() / batch};
     if (!resets.absent() && !(resets.shape == wanted))
       refuse("resets", to_string(wanted), to_string(resets.shape));
@@ -321,7 +326,7 @@ class mamba_layer {
   static auto first_of(Matrix& m, std::int64_t column) {
     return m.data() == nullptr ? m.data() : m.data() + column;
   }
-  // As many columns of a matrix as the scan has channels.
+  // A sequence of inner() channels: columns of a matrix from `column` on.
   template <class Matrix>
   auto view(Matrix& m, std::int64_t batch, std::int64_t column = 0) const {
     using number = std::remove_pointer_t<decltype(m.data())>;

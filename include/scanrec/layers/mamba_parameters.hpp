@@ -11,13 +11,13 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Sizes of a Mamba layer, which has as many outputs as inputs.
+/// Sizes of a Mamba layer. It has `channels` inputs and as many outputs.
 struct mamba_sizes {
   std::int64_t channels = 1;
-  std::int64_t expand = 2;   ///< channels of the scan, by channels of the layer
-  std::int64_t states = 16;  ///< of each channel of the scan
-  std::int64_t window = 4;   ///< steps that the convolution sees, the present one included
-  std::int64_t rank = 0;     ///< of the product that makes delta; 0: channels / 16, rounded up
+  std::int64_t expand = 2;   ///< channels of the scan / channels of the layer
+  std::int64_t states = 16;  ///< states of each channel of the scan
+  std::int64_t window = 4;   ///< taps of the convolution
+  std::int64_t rank = 0;     ///< rank of the projection to delta; 0: channels / 16, rounded up
 
   [[nodiscard]] std::int64_t inner() const { return expand * channels; }
   [[nodiscard]] std::int64_t delta_rank() const { return rank > 0 ? rank : (channels + 15) / 16; }
@@ -29,7 +29,7 @@ struct mamba_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using row = Eigen::Matrix<R, 1, Eigen::Dynamic>;
   matrix input;       ///< W, channels x 2 inner: u, then z
-  matrix taps;        ///< window x inner, the present step first
+  matrix taps;        ///< window x inner, the current step first
   row taps_bias;      ///< inner
   matrix projection;  ///< M, inner x (rank + 2 states): low, B, C
   matrix delta;       ///< R, rank x inner
@@ -38,7 +38,7 @@ struct mamba_parameters {
   row d;              ///< D, inner
   matrix output;      ///< W', inner x channels
 
-  /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
+  /// Calls f(std::span<R>) for every array, always in the same order; for optimisers and files.
   template <class F>
   void for_each(F f) {
     const auto all = [&](auto& m) {

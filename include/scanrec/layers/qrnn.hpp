@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A QRNN layer: a causal window of inputs through one matrix product per tap into packed
-// pre-activations, and a gated scan over them.
+// A QRNN layer: a causal convolution of the inputs, as one matrix product per tap, computes packed
+// pre-activations; a gated scan runs over them.
 //
-// Rows of matrices are time-major: step t of sequence b is row t * batch + b, so that a tap is one
-// product for all sequences, and steps of a stream follow each other.
+// Rows of matrices are time-major: step t of sequence b is row t * batch + b. A tap is then one
+// product for all sequences, and the steps of a stream are contiguous.
 #pragma once
 
 #include <algorithm>
@@ -26,25 +26,25 @@ namespace scanrec::inline SCANREC_ABI {
 /// Sizes of a QRNN layer.
 struct qrnn_sizes {
   std::int64_t inputs = 1, channels = 1;
-  std::int64_t window = 2;  ///< steps of the input that a step sees, itself included
+  std::int64_t window = 2;  ///< taps: each step reads its own input and window - 1 earlier ones
 };
 
-/// What a layer keeps of a forward call for its backward call.
+/// The data that a forward call stores for the backward call.
 enum class keep {
   nothing,      ///< for inference
   states,       ///< memory::store
   checkpoints,  ///< memory::recompute
 };
 
-/// Weights of a QRNN layer, or their gradients: one inputs x (arrays * channels) matrix per step of
-/// the window, the step itself first, and a bias.
+/// Weights of a QRNN layer, or their gradients: one inputs x (arrays * channels) matrix per tap,
+/// that of the current step first, and a bias.
 template <class R>
 struct qrnn_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   std::vector<matrix> taps;
   Eigen::Matrix<R, 1, Eigen::Dynamic> bias;
 
-  /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
+  /// Calls f(std::span<R>) for every array, always in the same order; for optimisers and files.
   template <class F>
   void for_each(F f) {
     for (matrix& tap : taps) f(std::span<R>(tap.data(), static_cast<std::size_t>(tap.size())));
@@ -52,8 +52,8 @@ struct qrnn_parameters {
   }
 };
 
-/// What a stream carries from one call to the next: the states, and the inputs that the window
-/// still sees. Empty: a stream that begins with zeros.
+/// The data that a stream carries from one call to the next: the states, and the inputs that the
+/// window still needs. An empty stream starts from zeros.
 template <class R>
 struct qrnn_stream {
   using matrix = typename qrnn_parameters<R>::matrix;
@@ -61,7 +61,7 @@ struct qrnn_stream {
   matrix past;   ///< (window - 1) * batch x inputs
 };
 
-/// What forward() leaves for backward(): pre-activations, and states or checkpoints.
+/// The data that forward() stores for backward(): pre-activations, and states or checkpoints.
 template <class R>
 struct qrnn_memory {
   using matrix = typename qrnn_parameters<R>::matrix;
@@ -70,7 +70,7 @@ struct qrnn_memory {
   qrnn_stream<R> start;
 };
 
-/// A layer with a cell whose arrays are all made by the product: QRNN pooling, minGRU.
+/// A layer whose matrix product computes all arrays of its cell: QRNN pooling or minGRU.
 template <class R, gated_cell Cell = fo_pooling<>>
 class qrnn_layer {
  public:
@@ -91,10 +91,10 @@ class qrnn_layer {
     weights = zeros();
   }
 
-  parameters weights;  ///< the weights
+  parameters weights;  ///< weights of the layer
 
   [[nodiscard]] const qrnn_sizes& sizes() const { return sizes_; }
-  /// Parameters of this layer's sizes, all zero: gradients to add to.
+  /// Zero parameters with the sizes of this layer, to which backward() can add gradients.
   [[nodiscard]] parameters zeros() const {
     parameters p;
     p.taps.assign(static_cast<std::size_t>(sizes_.window),
@@ -113,11 +113,12 @@ class qrnn_layer {
     weights.bias.setZero();
   }
 
-  /// y = the layer's outputs for inputs u of (steps * batch) rows; goes on from `carried` and
-  /// leaves there what the next chunk goes on from.
+  /// Computes the outputs y of the layer for inputs u with steps * batch rows. Continues from the
+  /// stream `carried` and updates it for the next chunk.
   ///
-  /// Aliasing y may be u; otherwise the arguments share no memory, and y none with the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Aliasing y may be u. Otherwise no arguments share memory, and y does not share memory with the
+  ///          weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const rows& u, std::int64_t batch, stream& carried, memory_type& memory,
                matrix& y) const {
     const std::int64_t steps = check("forward", u, batch, carried);
@@ -141,7 +142,7 @@ class qrnn_layer {
       memory.pre.middleRows(first, inputs.rows()).noalias() +=
           inputs * weights.taps[static_cast<std::size_t>(tap)];
     });
-    // Before y is written, which may be u.
+    // Before y is written, because y may be u.
     const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
     if (old > 0) carried.past.topRows(old) = memory.start.past.bottomRows(old);
     if (fresh > 0) carried.past.bottomRows(fresh) = u.bottomRows(fresh);
@@ -165,18 +166,19 @@ class qrnn_layer {
     }
   }
 
-  /// One step of a stream: u and y have a row per sequence.
+  /// Runs one step of a stream: u and y have one row per sequence.
   void step(const rows& u, stream& carried, memory_type& scratch, matrix& y) const {
     forward(u, u.rows(), carried, scratch, y);
   }
 
-  /// Adds the gradients of the weights to `gradients` and writes those of u, from the gradient of
-  /// y. The chunk's start counts as given: no gradient goes back into the chunk before. Uses
-  /// `memory` up: the gradients of the pre-activations take their place.
+  /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
+  /// gradient of u. The stream before the chunk is treated as constant: no gradient flows into the
+  /// previous chunk. Overwrites `memory`: the gradients of the pre-activations replace the
+  /// pre-activations.
   ///
-  /// Aliasing u_grad may be u or y_grad; otherwise the arguments share no memory, and u_grad none
-  ///          with the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Aliasing u_grad may be u or y_grad. Otherwise no arguments share memory, and u_grad does not
+  ///          share memory with the weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(const rows& u, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* u_grad) const {
     const std::int64_t steps = check("backward", u, batch, memory.start);
@@ -187,7 +189,7 @@ class qrnn_layer {
     };
     if (keep_ == keep::nothing) refuse("memory", "a layer that keeps states or checkpoints", 0);
     if (memory.pre.rows() != steps * batch)
-      refuse("memory", "that of the same chunk", memory.pre.rows());
+      refuse("memory", "the memory of forward() on the same chunk", memory.pre.rows());
     if (y_grad.rows() != steps * batch || y_grad.cols() != C)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
@@ -220,7 +222,7 @@ class qrnn_layer {
           inputs.transpose() * memory.pre.middleRows(first, inputs.rows());
     });
     if (!u_grad) return;
-    // Only now, because u_grad may be u. A step is seen by every tap that many steps later.
+    // Only now, because u_grad may be u. Tap k of step t + k reads the input of step t.
     u_grad->setZero(steps * batch, sizes_.inputs);
     for (std::int64_t tap = 0; tap < std::min(sizes_.window, steps); ++tap) {
       const std::int64_t seen = (steps - tap) * batch;
@@ -230,8 +232,8 @@ class qrnn_layer {
   }
 
  private:
-  // Calls f(tap, rows of inputs, first row of pre-activations that they add to): those of the chunk
-  // before, then those of this one.
+  // Calls f(tap, rows of inputs, first row of the pre-activations that these inputs contribute to),
+  // for inputs of the previous chunk, then for inputs of this one.
   template <class F>
   void for_taps(const rows& u, const matrix& past, std::int64_t batch, F f) const {
     const std::int64_t steps = u.rows() / batch, w = sizes_.window;
@@ -258,7 +260,7 @@ class qrnn_layer {
       refuse("stream", "a state per sequence", s.state.rows(), s.state.cols());
     if (s.past.size() != 0 &&
         (s.past.rows() != (sizes_.window - 1) * batch || s.past.cols() != sizes_.inputs))
-      refuse("stream", "the inputs that the window still sees", s.past.rows(), s.past.cols());
+      refuse("stream", "window - 1 inputs of every sequence", s.past.rows(), s.past.cols());
     return u.rows() / batch;
   }
   static void check_apart_from_memory(const char* call, const detail::named_memory& argument,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An S5 layer: a normalised diagonal state space, a gated GELU, and what came in added to it.
+// An S5 layer: layer normalisation, a diagonal state space, a gated GELU, and a residual
+// connection.
 //
 //     n = normalise(u) * scale + shift       v = gelu(s5(n))       y = u + v * sigmoid(v W + b)
 //
@@ -25,17 +26,18 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Weights of an S5 layer of H channels, or their gradients.
+/// Weights of an S5 layer with H channels, or their gradients.
 template <class R>
 struct s5_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using row = Eigen::Matrix<R, 1, Eigen::Dynamic>;
   s5_system<R> system;
-  row scale, shift;  ///< of the normalised inputs
+  row scale, shift;  ///< applied to the normalised inputs
   matrix gate;       ///< W, H x H
   row gate_bias;     ///< b
 
-  /// Calls f(span of numbers) for every array, always in the same order; complex numbers are two.
+  /// Calls f(std::span<R>) for every array, always in the same order; a complex number is passed as
+  /// two numbers.
   template <class F>
   void for_each(F f) {
     const auto reals = [&](auto& m) {
@@ -50,16 +52,16 @@ struct s5_parameters {
   }
 };
 
-/// What forward() leaves for backward().
+/// The data that forward() stores for backward().
 template <class R>
 struct s5_memory {
   using matrix = typename s5_parameters<R>::matrix;
-  matrix normal, filtered, active, open;  // n before scale and shift, s5's outputs, v, the gate
+  matrix normal, filtered, active, open;  // n before scale and shift, outputs of s5(), v, sigmoid
   Eigen::Matrix<R, Eigen::Dynamic, 1> deviation;
   std::vector<std::complex<R>> states, start;
 };
 
-/// A residual layer of a state space with as many outputs as inputs.
+/// A residual layer around a state space with as many outputs as inputs.
 template <class R>
 class s5_layer {
  public:
@@ -68,7 +70,7 @@ class s5_layer {
   using matrix = typename parameters::matrix;
   using row = typename parameters::row;
   using complex = std::complex<R>;
-  using stream = std::vector<complex>;  ///< states, batch x P; empty: zeros
+  using stream = std::vector<complex>;  ///< states, batch x P; empty: starts from zeros
 
   /// Throws argument_error unless the system has as many outputs as inputs.
   explicit s5_layer(s5_system<R> system) {
@@ -82,17 +84,17 @@ class s5_layer {
     weights.gate = matrix::Zero(H, H), weights.gate_bias = row::Zero(H);
   }
 
-  parameters weights;  ///< the weights
+  parameters weights;  ///< weights of the layer
 
   [[nodiscard]] std::int64_t channels() const { return weights.system.input.cols(); }
-  /// Parameters of this layer's sizes, all zero: gradients to add to.
+  /// Zero parameters with the sizes of this layer, to which backward() can add gradients.
   [[nodiscard]] parameters zeros() const {
     parameters p = weights;
     p.system = weights.system.zeros();
     p.scale.setZero(), p.shift.setZero(), p.gate.setZero(), p.gate_bias.setZero();
     return p;
   }
-  /// Draws the gate's weights; those of the system are drawn when it is made.
+  /// Draws the weights of the gate. Those of the system are drawn by make_s5() or make_lru().
   template <class Generator>
   void randomise(Generator& generator) {
     std::normal_distribution<double> normal(0, 1 / std::sqrt(static_cast<double>(channels())));
@@ -100,11 +102,13 @@ class s5_layer {
       weights.gate.data()[i] = static_cast<R>(normal(generator));
   }
 
-  /// y = the layer's outputs for inputs u of (batch * steps) rows. With `carried`, goes on from the
-  /// states in it and leaves there those to go on from; not for systems that run both ways.
+  /// Computes the outputs y of the layer for inputs u with batch * steps rows. If `carried` is not
+  /// null, continues from its states and updates them for the next chunk; this is not possible with
+  /// bidirectional systems.
   ///
-  /// Aliasing y may be u; otherwise the arguments share no memory, and y none with the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Aliasing y may be u. Otherwise no arguments share memory, and y does not share memory with the
+  ///          weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
     const std::int64_t steps = check("forward", "u", u, batch);
@@ -146,22 +150,22 @@ class s5_layer {
     y = u + m.active.cwiseProduct(m.open);
   }
 
-  /// One step of a stream: u and y have a row per sequence.
+  /// Runs one step of a stream: u and y have one row per sequence.
   void step(const matrix& u, stream& carried, memory_type& scratch, matrix& y) const {
     forward(u, u.rows(), scratch, y, &carried);
   }
 
-  /// Adds the gradients of the weights to `gradients` and writes those of u, from the gradient of
-  /// y. A stream's start counts as given.
+  /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
+  /// gradient of u. The states before the chunk are treated as constants.
   ///
-  /// Aliasing u_grad may be y_grad; otherwise the arguments share no memory, and u_grad none with
-  ///          the weights.
-  /// Throws   argument_error before anything is written; std::bad_alloc.
+  /// Aliasing u_grad may be y_grad. Otherwise no arguments share memory, and u_grad does not share
+  ///          memory with the weights.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(std::int64_t batch, const memory_type& m, const matrix& y_grad,
                 parameters& gradients, matrix& u_grad) const {
     const std::int64_t steps = check("backward", "y_grad", y_grad, batch);
     if (m.normal.rows() != y_grad.rows())
-      throw argument_error("s5_layer::backward", "m", "what forward() left for as many rows",
+      throw argument_error("s5_layer::backward", "m", "the memory of forward() on as many rows",
                            std::to_string(m.normal.rows()) + " rows");
     detail::check_gradients("s5_layer::backward", gradients, weights);
     const auto written = detail::memory_of("u_grad", u_grad);
@@ -194,7 +198,8 @@ class s5_layer {
            view(inputs_grad, batch), options);
     gradients.scale += inputs_grad.cwiseProduct(m.normal).colwise().sum();
     gradients.shift += inputs_grad.colwise().sum();
-    // Through the normalisation: what is left of the gradient beside 1 and the normal row itself.
+    // The adjoint of the normalisation: removes the components of the gradient along 1 and along
+    // the normalised row, and divides by the deviation.
     inputs_grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         inputs_grad.cwiseProduct(m.normal).rowwise().sum() / H;
@@ -207,7 +212,7 @@ class s5_layer {
 
  private:
   static R least() { return R(1e-6); }  // added to variances
-  // Every number of a matrix by a function of lanes.
+  // Replaces every number x of a matrix by f(x), some lanes at a time.
   template <class F>
   static void change(matrix& m, F f) {
     constexpr int lanes = simd::lanes_v<R>;

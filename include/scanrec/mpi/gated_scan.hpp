@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mpi::gated_scan, mpi::gated_scan_vjp: the calls and their contracts.
+// mpi::gated_scan and its adjoint mpi::gated_scan_vjp.
 #pragma once
 
 #include <type_traits>
@@ -16,36 +16,39 @@ namespace scanrec::mpi::inline SCANREC_ABI {
 template <class T>
 struct gated_options {
   direction order = direction::forward;  ///< the same in every process
-  /// Before the first step of the whole sequence; read where that step is, absent: 0.
+  /// State before the first step of the whole sequence; read only in the process with that step;
+  /// absent: 0.
   state_view<const T> initial_state{};
   state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
   state_view<T> final_state{};     ///< receives the state after this part
-  /// Of this part, as those of gated_scan.
+  /// Reset mask and zoneout mask of this part, as in gated_scan.
   sequence_view<const bool> resets{};
   sequence_view<const bool> zoneout{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// Options of mpi::gated_scan_vjp; `order`, `resets` and `zoneout` are those of the forward call.
+/// Options of mpi::gated_scan_vjp. `order`, `resets` and `zoneout` must be those of the forward
+/// call.
 template <class T>
 struct gated_vjp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
-  /// Of the last state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  /// Gradient of the last state of the whole sequence; read only in the process with that state;
+  /// absent: 0.
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   sequence_view<const bool> zoneout{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// gated_scan of a sequence whose time is split over the processes of a communicator; all of them
-/// call it, each for its part.
+/// gated_scan of a sequence whose time axis is split over the processes of a communicator. All of
+/// them call it, each with its own part.
 ///
-/// Shapes, memory   as gated_scan, of this part; batch, channel and group are the same in every
-///                  process, and so are the cell and the types.
-/// Bits, traffic, throws   as mpi::linear_scan.
-/// Cost     a part that is neither first nor last reads and activates its arrays before it is
-///          processed, and once more before that until nothing is left of the products of gates.
+/// Shapes, memory  as gated_scan, of this part. Batch, channel, group, cell and types are the same
+///          in every process.
+/// Bits, traffic, throws  as mpi::linear_scan.
+/// Cost     a part that is neither first nor last is read and activated once in addition, to
+///          compute its final state, and again until all products of gates count as 0.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(
@@ -91,12 +94,13 @@ void gated_scan(
       });
 }
 
-/// The adjoint of mpi::gated_scan: from right to left, in the order of the scan.
+/// The adjoint of mpi::gated_scan. Gradients pass from the last part in the order of the scan to
+/// the first.
 ///
-/// Shapes   as gated_scan_vjp, of this part; options.entering_state is what the forward call has
-///          given there. initial_grad receives the gradient of the state before this part: that of
-///          the initial state where the sequence begins.
-/// Bits, traffic, cost, throws   as mpi::gated_scan.
+/// Shapes   as gated_scan_vjp, of this part. options.entering_state is the one that the forward
+///          call returned. initial_grad receives the gradient of the state before this part; in the
+///          first part, that is the gradient of the initial state.
+/// Bits, traffic, cost, throws  as mpi::gated_scan.
 template <backend Backend, gated_cell Cell, class Arrays, class Memory,
           sequence_argument OutputGrad,
           class Gradients = gated_gradients<Cell, scanrec::detail::stored_in<Cell, Arrays>>>

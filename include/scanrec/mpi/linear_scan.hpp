@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mpi::linear_scan, mpi::linear_scan_vjp, mpi::linear_scan_jvp: the calls and their contracts.
+// mpi::linear_scan, its adjoint mpi::linear_scan_vjp and its tangent mpi::linear_scan_jvp.
 #pragma once
 
 #include <type_traits>
@@ -17,60 +17,64 @@ namespace scanrec::mpi::inline SCANREC_ABI {
 template <class T>
 struct scan_options {
   direction order = direction::forward;  ///< the same in every process
-  /// Before the first step of the whole sequence; read where that step is, absent: 0.
+  /// State before the first step of the whole sequence; read only in the process with that step;
+  /// absent: 0.
   state_view<const T> initial_state{};
   state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
   state_view<T> final_state{};     ///< receives the state after this part
-  /// Of this part, as those of linear_scan. A reset at its first step cuts it from the part before;
-  /// a reverse scan finds that link behind its last step.
+  /// Reset mask of this part, as in linear_scan. In a forward scan, a reset at its first step makes
+  /// it independent of the part before; in a reverse scan, the reset after its last step does.
   sequence_view<const bool> resets{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// Options of mpi::linear_scan_jvp; `order` and `resets` are those of the forward call.
+/// Options of mpi::linear_scan_jvp. `order` and `resets` must be those of the forward call.
 template <class T>
 struct jvp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
-  /// Of the initial state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  /// Tangent of the initial state of the whole sequence; read only in the process with the first
+  /// step; absent: 0.
   state_view<const T> initial_tangent{};
   state_view<T> final_tangent{};  ///< receives the tangent of the state after this part
   sequence_view<const bool> resets{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// Options of mpi::linear_scan_vjp; `order` and `resets` are those of the forward call.
+/// Options of mpi::linear_scan_vjp. `order` and `resets` must be those of the forward call.
 template <class T>
 struct vjp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
-  /// Of the last state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  /// Gradient of the last state of the whole sequence; read only in the process with that state;
+  /// absent: 0.
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   conjugation convention = conjugation::hermitian;
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// linear_scan of a sequence whose time is split over the processes of a communicator; all of them
-/// call it, each for its part.
+/// linear_scan of a sequence whose time axis is split over the processes of a communicator. All of
+/// them call it, each with its own part.
 ///
-/// Shapes   as linear_scan, of this part; batch, channel and group are the same in every process,
-///          and so are the types.
-/// Bits     the same in every run with the same parts; within the bound of linear_scan over the
-///          whole sequence whatever the parts are. With one process those of linear_scan.
-///          With exchange::scan the library of MPI groups maps as it likes: another one may give
-///          other bits.
-/// Traffic  an all-gather of a map per sequence and process: two numbers in the wide type, 16 bytes
-///          of floats; 72 bytes for the check. With exchange::scan a map per sequence to about
-///          log2(processes) others, and 4 bytes. Where states are not finite, a message per part
-///          more.
-/// Cost     a part that is neither first nor last reads its gate first, until nothing is left of
-///          products; then it is processed. Where that was within an eighth of the part, the steps
-///          up to there are corrected afterwards by what enters, in the calling thread. Else, and
-///          where `state` is `none`, the memory of the input, or not stored in the compute type,
-///          the part reads gate and input once more before it is processed.
-/// Throws   argument_error, in the process whose argument it is, and mpi::error in the others; no
-///          process has written anything then. Errors of MPI, where the communicator returns them.
+/// Shapes  as linear_scan, of this part. Batch, channel, group and types are the same in every
+///         process.
+/// Bits    Runs with the same parts give the same bits. For any parts, the results are within the
+///         error bound of linear_scan over the whole sequence. A single process gives the bits of
+///         linear_scan. With exchange::scan the MPI library chooses how maps are grouped, so
+///         another library may give other bits.
+/// Traffic one all-gather with one map per sequence and process (two numbers in the wide type, 16
+///         bytes for float), and 72 bytes to compare arguments. With exchange::scan, each process
+///         sends one map per sequence to about log2(processes) others, and 4 bytes. If states are
+///         not finite, one more message per part.
+/// Cost    a part that is neither first nor last reads its gate before it is processed, until all
+///         products of gates count as 0. If they do within an eighth of its steps, the calling
+///         thread adds the contribution of the state before the part to those steps afterwards.
+///         Otherwise the part reads gate and input twice; so it does if `state` is `none`, aliases
+///         the input, or is not stored in the compute type.
+/// Throws  argument_error in the process with the invalid argument, and mpi::error in the others;
+///         no process has written anything then. mpi::error also for errors of MPI, if the error
+///         handler of the communicator returns them.
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
 void linear_scan(
     MPI_Comm comm, const Backend& backend, const Gate& gate, const Input& input, const State& state,
@@ -79,7 +83,7 @@ void linear_scan(
   static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
   const extents shape = gate.shape;
   const detail::parts all(comm, options.order == direction::reverse, options.exchange);
-  // As the call on this part checks its arguments; each of its outputs in turn as the final state.
+  // The checks of linear_scan on this part, with each output in turn as the final state.
   const auto check = [&](const state_view<value>& final_state) {
     static_cast<void>(linear_scan_problem(
         gate, input, state,
@@ -113,9 +117,9 @@ void linear_scan(
 
 /// The tangent of mpi::linear_scan.
 ///
-/// Shapes   as linear_scan_jvp, of this part; options.entering_state is what the forward call has
-///          given there.
-/// Bits, traffic, cost, throws   as mpi::linear_scan.
+/// Shapes   as linear_scan_jvp, of this part. options.entering_state is the one that the forward
+///          call returned.
+/// Bits, traffic, cost, throws  as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>
 void linear_scan_jvp(
@@ -152,15 +156,17 @@ void linear_scan_jvp(
                           });
 }
 
-/// The adjoint of mpi::linear_scan: from right to left, in the order of the scan.
+/// The adjoint of mpi::linear_scan. Gradients pass from the last part in the order of the scan to
+/// the first.
 ///
-/// Shapes   as linear_scan_vjp, of this part; options.entering_state is what the forward call has
-///          given there. initial_grad receives the gradient of the state before this part: that of
-///          the initial state where the sequence begins. Gradients that are sums over time are the
-///          terms of this part: who shares a gate over processes adds them up.
-/// Cost     a part that is neither first nor last reads its gate until nothing is left of products,
-///          and gate and state_grad once more, before it is processed.
-/// Bits, traffic, throws   as mpi::linear_scan.
+/// Shapes   as linear_scan_vjp, of this part. options.entering_state is the one that the forward
+///          call returned. initial_grad receives the gradient of the state before this part; in the
+///          first part, that is the gradient of the initial state. A gradient that is a sum over
+///          time contains the terms of this part only: if processes share a gate, the caller adds
+///          the sums.
+/// Cost     a part that is neither first nor last reads its gate until all products of gates count
+///          as 0, and gate and state_grad once in addition, before it is processed.
+/// Bits, traffic, throws  as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>
 void linear_scan_vjp(

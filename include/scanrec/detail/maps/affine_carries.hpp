@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The carries between tiles for affine maps.
+// Carries between tiles for affine maps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The carries of affine maps from tile to tile: states in the wide type.
+/// Carries of affine maps between tiles: states in the wide type.
 template <class Carry>
 struct affine_carries {
   using carry = Carry;
@@ -27,7 +27,7 @@ struct affine_carries {
     return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
   }
   /// Whether the carry after a tile is finite in the compute type; the wide type has a larger
-  /// range. Then the map and the carry before it are finite, too.
+  /// range. If it is, the map and the carry before it are finite as well.
   template <class State, class Map>
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
     return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
@@ -44,13 +44,14 @@ struct affine_carries {
   SCANREC_HD static bool moderate_carry(const Carry& c) {
     return below<range_of<State> / 16 * 9>(c);
   }
-  /// The carry after a tile, the `first` or another.
+  /// The carry after a tile; `first` marks the first tile.
   template <class R, class Map>
   SCANREC_HD static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
     return tile.act(c);
   }
-  /// The same, but where that is not finite the state that the steps gave one by one. Chooses lane
-  /// by lane, so that an infinity in one lane changes no bit of another. NaN counts as not zero.
+  /// The carry after a tile, or where that is not finite the state `last` that the steps computed
+  /// one by one. Selects lane by lane, so that an infinity in one lane does not change the bits of
+  /// another. NaN counts as not zero.
   template <class Map, class State>
   static Carry advance_from_state(const Map& tile, const Carry& c, const State& last) {
     Carry after = tile.act(c);
@@ -62,7 +63,7 @@ struct affine_carries {
   template <class State>
   static constexpr int range_of = std::numeric_limits<simd::real_lane_t<State>>::max_exponent;
   // Whether the magnitudes of the doubles in x are below a power of two. Compares their upper
-  // halves as integers, which needs neither conversions nor the units for doubles.
+  // halves as integers, which needs neither conversions nor double-precision units.
   template <int Exponent, class T>
   SCANREC_HD static bool below([[maybe_unused]] const T& x) {
     bool all = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The maps of single elements, and how they are carried from tile to tile: of real and complex
-// numbers, small vectors, and the elements of any operator.
+// Maps of single elements and their carries between tiles, for real and complex numbers, small
+// vectors, and elements of any operator.
 #pragma once
 
 #include <scanrec/detail/maps/affine_carries.hpp>
@@ -9,7 +9,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The carries of an operator's elements: elements.
+/// Carries of an operator between tiles: plain elements.
 template <class E>
 struct element_carries {
   using carry = E;
@@ -37,7 +37,7 @@ struct element_carries {
   static const E& advance_from_state(const E&, const E&, const E& last) { return last; }
 };
 
-/// Maps in the wide type where there is one, and how they are carried from tile to tile.
+/// Maps in the wide type, if there is one, and their carries between tiles.
 template <class R, bool Affine = element<typename R::value> && !R::any_operator>
 struct element_maps : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using map = affine<typename element_maps::affine_carries::carry>;

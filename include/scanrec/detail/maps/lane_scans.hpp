@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans of the maps in the lanes of a pack, and what lanes of maps need besides.
+// Scans of the maps in the lanes of a pack, and operations on lanes of maps.
 #pragma once
 
 #include <scanrec/affine.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Inclusive scan of the maps in the lanes of m, lane 0 earliest: log2(lanes) doubling shifts.
+/// Inclusive scan of the maps in the lanes of m, lane 0 first, by log2(lanes) doubling shifts.
 template <int K = 1, class Lane>
 SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
   if constexpr (K >= simd::lane_count<Lane>) {
@@ -30,21 +30,23 @@ SCANREC_INLINE auto every_other(const segmented<Map>& m) {
   return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.reset)};
 }
 
-/// The states before and after every step, and the last one in the wide type.
+/// The states before and after every step, the last state in the wide type, and whether all are
+/// finite.
 template <class Lane, class Carry>
 struct scanned_states {
   Lane before, after;
   Carry last;
   bool finite;
 };
-/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
-/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
-/// the state between its two. Moves about half as many lanes as doubling shifts alone.
+/// Applies the scan of the maps in the lanes of m to a state, as a tree. Neighbours are composed
+/// until `Base` maps are left, which are scanned by doubling shifts. On the way back, each composed
+/// pair yields the state between its two steps. This moves about half as many lanes as doubling
+/// shifts alone.
 ///
-/// `factor()` is the product of all m.a in the wide type. Rounding products of factors just below 1
-/// has a bias (what is lost of (1 - i eps)(1 - j eps) is always i j eps^2), which the state carried
-/// from pack to pack would collect where the product stays near 1; elsewhere it is soon forgotten.
-/// `seen` gets the `Base` maps.
+/// `factor()` is the product of all m.a in the wide type. Rounding a product of factors just below
+/// 1 has a bias: (1 - i eps)(1 - j eps) always loses i j eps^2. The carry from pack to pack would
+/// accumulate it if the product stays near 1, so factor() is used then; otherwise the error decays
+/// quickly. `seen` is called with the `Base` maps.
 template <int Base, class Lane, class Carry, class Factor, class Seen>
 SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
                                                        Factor factor, Seen seen) {
@@ -78,7 +80,7 @@ SCANREC_INLINE auto combine_lanes(affine<Lane> m) {
   else
     return combine_lanes<Base>(combine(every_other<0>(m), every_other<1>(m)));
 }
-/// The same for the lanes of two packs, as many as one pack has.
+/// Composes neighbours in the lanes of two packs until one pack of maps is left.
 template <class Lane>
 SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
   auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
@@ -98,8 +100,8 @@ template <class Wide, class Map>
 SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(const Map& m) {
   return {wide_factor<Wide>(m), simd::to_wide<Wide>(m.u)};
 }
-/// The factors of the maps in a pack, in the wide lane type, multiplied by halves until as many are
-/// left.
+/// The products of the factors of the maps in a pack, in the wide lane type: halves are multiplied
+/// until one Wide is left.
 template <class Wide, class Lane>
 SCANREC_INLINE Wide fold_factors(affine<Lane> m) {
   return simd::fold_product<Wide>(m.a);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Maps in memory, for backends that write them down: a plane of numbers per real part of a map.
+// Storage of maps in memory, for backends that write all maps: a plane of numbers per real part of
+// a map.
 //
-// A pack of maps is then a few whole vectors, wherever it starts: neighbours at any distance are
-// met by unaligned loads, whether lanes are channels or steps.
+// A pack of maps is then a few contiguous vectors, wherever it starts. Neighbours at any distance
+// are read by unaligned loads, whether lanes are channels or steps.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Calls f with every real part of a lane or a map: those of a state, of its factor, of its reset.
+/// Calls f with every real part of a lane or a map: the parts of the state, of the factor and of
+/// the reset.
 template <class L, class F>
 SCANREC_INLINE void for_parts(L& x, F f) {
   if constexpr (simd::is_complex_lanes<L>)
@@ -31,7 +33,7 @@ SCANREC_INLINE void for_parts(segmented<Map>& m, F f) {
   for_parts(m.map, f), f(m.reset);
 }
 
-/// What is composed and what it acts on, by type: affine maps and their states.
+/// Composition and action of affine maps.
 struct map_algebra {
   template <class Map>
   SCANREC_HD SCANREC_INLINE Map compose(const Map& earlier, const Map& later) const {
@@ -43,21 +45,21 @@ struct map_algebra {
   }
 };
 
-/// A checkpoint interval of affine maps of compute type T. Element i of a plane is the part of map
-/// i; a state in the place of a map takes the planes of its u.
+/// An array of affine maps of compute type T. Element i of a plane is the part of map i. A state
+/// that is stored in place of a map uses the planes of its u.
 template <class T>
 struct map_planes {
   using real = simd::real_lane_t<simd::lane_t<T, 1>>;
   real* data = nullptr;
   std::int64_t plane = 0;    // elements from one plane to the next
-  bool with_resets = false;  // whether there is a plane of cuts
+  bool with_resets = false;  // whether there is a plane of resets
   bool states_only = false;  // leave out factors when maps are stored
 
   static map_planes over(std::byte* memory, std::int64_t elements, bool with_resets) {
     return {reinterpret_cast<real*>(memory), elements, with_resets, false};
   }
 
-  /// The maps, or states, of the elements from i on, one per lane.
+  /// The maps or states from element i on, one per lane.
   template <class L>
   SCANREC_INLINE L load(std::int64_t i) const {
     L x;
@@ -82,11 +84,11 @@ struct map_planes {
       p += plane;
     });
   }
-  /// The reset of a reset, where there are any: 0 or 1.
+  /// The reset of element i, 0 or 1; only if with_resets.
   SCANREC_INLINE real reset(std::int64_t i) const {
     return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }
-  /// The map that forgets what was before and gives x, in place of a first step.
+  /// Stores the constant map x as the first element.
   template <class Map, class L>
   SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
     if (with_resets)
@@ -94,7 +96,7 @@ struct map_planes {
     else
       store(i, Map::constant(x));
   }
-  /// The map of a step that was read, with its reset if there is a plane of cuts.
+  /// Stores the map of a step, with its reset if there is a plane of resets.
   template <class Map, class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     if (states_only)
@@ -104,12 +106,12 @@ struct map_planes {
     else
       store(i, m);
   }
-  /// The same elements, counted from the i-th on.
+  /// The elements from i on.
   map_planes from(std::int64_t i) const { return {data + i, plane, with_resets, states_only}; }
 };
 
-/// A checkpoint interval of maps that are not made of real lanes; a state in the place of a map is
-/// its u, or, where maps and states are the same, all of it. Cuts stand in an array of their own.
+/// An array of maps that do not consist of real lanes. A state that is stored in place of a map is
+/// its u, or the whole element if maps and states have one type. Resets are in a separate array.
 template <class Map, class State>
 struct map_array {
   using flag = simd::real_lane_t<State>;
@@ -168,11 +170,11 @@ struct map_storage<R, true> {
   using type =
       map_array<typename R::template map_of<scalar>, typename R::template state_of<scalar>>;
 };
-/// Where the maps of a recurrence are written down.
+/// The storage type for the maps of a recurrence.
 template <class R>
 using maps_of = typename map_storage<R>::type;
 
-/// How the maps of a recurrence combine.
+/// The composition and action of the maps of a recurrence.
 template <class R>
 SCANREC_HD SCANREC_INLINE auto algebra_of(const R& r) {
   if constexpr (requires { r.algebra(); })
@@ -180,7 +182,8 @@ SCANREC_HD SCANREC_INLINE auto algebra_of(const R& r) {
   else
     return map_algebra{};
 }
-/// Whether there is a state before the first step.
+/// Whether there is a state before the first step; false only for operators without an initial
+/// element.
 template <class R>
 SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
   if constexpr (requires { r.starts(); })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A part of an adjoint, which comes from the other side and hands a gradient on.
+// Runs the adjoint of one part of a sequence and passes the gradient of its initial state on.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ bool is_sum(const state_view<T>& view) {
          (view.shape.batch > 1 && view.strides.batch == 0) ||
          (view.shape.channel > 1 && view.strides.channel == 0);
 }
-/// Refuses a gradient of the initial state that is a sum: it passes from part to part.
+/// Refuses a gradient of the initial state that is a sum, since it is passed on from part to part.
 template <class T>
 void check_initial_grad(const char* call, const state_view<T>& wanted) {
   if (!wanted.absent() && is_sum(wanted))
     detail::refuse(call, "initial_grad", "one per sequence", "strides of 0, which ask for a sum");
 }
-/// Puts it where the caller wants it.
+/// Writes or adds the gradient of the initial state to the caller's array.
 template <class T>
 void store_initial_grad(std::vector<T> grads, const extents& shape, const state_view<T>& wanted,
                         update how) {
@@ -34,13 +34,13 @@ void store_initial_grad(std::vector<T> grads, const extents& shape, const state_
   }
   store_states(grads, shape, wanted);
 }
-/// An adjoint of a sequence in parts of this shape:
+/// Runs the adjoint of a sequence that is split into parts. `shape` is the shape of this part.
 ///
-///     check(gradients, final_grad)    throws as the call on this part does
-///     map()                           of this part
-///     run(gradients, final_grad)     calls the adjoint of this part
+///     check(gradients, final_grad)    throws as the adjoint of this part does
+///     map()                           the map of this part
+///     run(gradients, final_grad)      runs the adjoint of this part
 ///
-/// initial_grad goes on to the part before; the caller's gets it afterwards.
+/// initial_grad is passed on to the previous part, and afterwards written to the caller's array.
 template <class T, class Options, class Gradients, class Check, class Map, class Run>
 void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
                  const Gradients& gradients, Check check, Map map, Run run) {
@@ -51,7 +51,7 @@ void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Op
   Gradients own = gradients;
   all.agree(caught([&] {
               check_initial_grad(call, wanted);
-              // Gradients may come from the parts behind alone.
+              // In all parts but the last, a gradient may arrive from later parts only.
               lane_array<T> from(shape), to(shape);
               if (wanted.absent()) own.initial_grad = to.view();
               check(own, final_grad.absent() ? state_view<const T>(from.view()) : final_grad);

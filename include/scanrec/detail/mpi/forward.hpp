@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A part of a scan or of its tangent: processed once or twice.
+// Runs one part of a scan or of its tangent, in one pass or two.
 #pragma once
 
 #include <type_traits>
@@ -10,18 +10,19 @@
 
 namespace scanrec::mpi::inline SCANREC_ABI::detail {
 
-/// The states between parts where the caller has them, or wants them.
+/// The caller's initial state, and its arrays for the states before and after this part.
 template <class T>
 struct between {
   state_view<const T> initial{};
   state_view<T> entering{}, after{};
 };
 
-/// processes a part by scan(states before it, its states or none, states after it).
+/// Runs a part by scan(state before it, its states or none, state after it).
 ///
-/// A part in the middle wants its map first. Where the products of its gates vanish within an
-/// eighth of its steps, it is processed from 0 with its states, and gets what enters added there;
-/// else it is processed for its map alone, and once more from what enters.
+/// A part that is neither first nor last computes its map first. If the product of its gates
+/// vanishes within an eighth of its steps, the part runs once from 0 with its states, and the
+/// contribution of the state before it is added later. Otherwise it runs once for its map alone,
+/// and once more from the state before it.
 template <class T, class Backend, class Gate, class Input, class State, class Scan>
 void run_scan(const parts& all, const Backend& backend, const Gate& gate, const Input& input,
               const State& state, const part_options& options, const between<T>& states_at,

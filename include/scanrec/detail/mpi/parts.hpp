@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The processes of a call whose time is split over them: what they agree on, what they tell each
-// other, and in which order they process their parts.
+// The processes of a call whose time axis is split over them: their agreement on arguments, their
+// messages, and the order in which they run their parts.
 #pragma once
 
 #include <mpi.h>
@@ -20,17 +20,17 @@
 
 namespace scanrec::mpi {
 
-/// A call of MPI failed, or another process could not take part: then no process has written
-/// anything.
+/// Thrown if a call of MPI fails, or if another process cannot take part. In the latter case no
+/// process has written anything.
 class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// How the maps of parts come to those after them; the same in every process.
+/// How the maps of parts are sent to later parts; the same in every process.
 enum class exchange {
-  gather,  ///< everyone gets them all and folds them from left to right: MPI_Allgather
-  scan,    ///< everyone gets what those before it compose to: MPI_Exscan
+  gather,  ///< each process receives all maps and folds them in order: MPI_Allgather
+  scan,    ///< each process receives the composition of the maps before it: MPI_Exscan
 };
 
 }  // namespace scanrec::mpi
@@ -49,7 +49,7 @@ inline void check(int status, const char* call) {
   throw error(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// A map as one element, so that counts stay small.
+/// The MPI data type of a map, so that counts are numbers of maps.
 template <class Map>
 struct element_type {
   MPI_Datatype type = MPI_DATATYPE_NULL;
@@ -62,7 +62,7 @@ struct element_type {
   element_type& operator=(const element_type&) = delete;
   ~element_type() { MPI_Type_free(&type); }
 };
-/// combine(earlier, later), which does not commute.
+/// combine(earlier, later) as an MPI operation that does not commute.
 template <class Map>
 struct composition {
   MPI_Op op = MPI_OP_NULL;
@@ -74,7 +74,7 @@ struct composition {
  private:
   static void compose(void* earlier, void* later, int* count, MPI_Datatype*) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(*count); ++i) {
-      // Copies: nobody says how buffers of the library are aligned.
+      // Copies, since MPI does not specify the alignment of its buffers.
       Map before, after;
       std::memcpy(&before, static_cast<std::byte*>(earlier) + i * sizeof(Map), sizeof(Map));
       std::memcpy(&after, static_cast<std::byte*>(later) + i * sizeof(Map), sizeof(Map));
@@ -83,7 +83,7 @@ struct composition {
     }
   }
 };
-/// The same processes in another order: MPI_Exscan knows that of ranks alone.
+/// A communicator with the same processes in scan order; MPI_Exscan runs in the order of ranks.
 struct turned_ranks {
   MPI_Comm comm = MPI_COMM_NULL;
   turned_ranks(MPI_Comm of, int position) {
@@ -94,7 +94,7 @@ struct turned_ranks {
   ~turned_ranks() { MPI_Comm_free(&comm); }
 };
 
-/// The processes of a call, in the order in which the scan comes to them.
+/// The processes of a call, in scan order.
 class parts {
  public:
   parts(MPI_Comm comm, bool backwards, exchange how)
@@ -108,15 +108,16 @@ class parts {
   [[nodiscard]] bool first() const { return position() == 0; }
   [[nodiscard]] bool last() const { return position() == size_ - 1; }
 
-  /// Tells all processes whether one of them cannot go on, and throws in each if so: its own
-  /// exception, or one that says who it was. `shape` must be the same everywhere, time apart.
+  /// Checks across processes whether all can run the call, and throws in every process otherwise: a
+  /// process that failed rethrows its own exception, the others throw an error that names its rank.
+  /// `shape` must agree in all processes, except for time.
   void agree(const std::exception_ptr& failed, const extents& shape, std::int64_t kind) const {
     kind = 2 * kind + (how_ == exchange::scan ? 1 : 0);
-    // The least of every number and of its negative, and the first who has failed.
+    // The minimum of every number and of its negative, and the lowest rank that failed.
     std::array<std::int64_t, 9> mine{shape.group,  -shape.group,  shape.batch,
                                      -shape.batch, shape.channel, -shape.channel,
                                      kind,         -kind,         failed ? rank_ : size_};
-    if (failed)  // its shape says nothing
+    if (failed)  // its shape is not compared
       for (std::size_t i = 0; i < 8; ++i) mine[i] = INT64_MAX;
     std::array<std::int64_t, 9> least = mine;
     check(MPI_Allreduce(mine.data(), least.data(), 9, MPI_INT64_T, MPI_MIN, comm_),
@@ -131,7 +132,7 @@ class parts {
             "scanrec: shapes, types, orders or exchanges differ between the ranks of the "
             "communicator");
   }
-  /// The maps of all parts, one after the other in the order of the scan.
+  /// The maps of all parts, in scan order.
   template <class Map>
   [[nodiscard]] std::vector<Map> gather(const std::vector<Map>& own) const {
     const std::size_t lanes = own.size();
@@ -149,8 +150,8 @@ class parts {
     }
     return in_order;
   }
-  /// What the parts before this one compose to, in the grouping of the library of MPI; the identity
-  /// where there are none.
+  /// The composition of the maps before this part, grouped by the MPI library. The identity in the
+  /// first part.
   template <class Map>
   [[nodiscard]] std::vector<Map> compose_before(const std::vector<Map>& own) const {
     std::vector<Map> before(own.size(), Map::identity());
@@ -167,10 +168,10 @@ class parts {
     } else {
       in_order(comm_);
     }
-    if (first()) before.assign(own.size(), Map::identity());  // nobody has said what it is
+    if (first()) before.assign(own.size(), Map::identity());  // MPI leaves it undefined
     return before;
   }
-  /// The least of a number of every process.
+  /// The minimum of a number over all processes.
   [[nodiscard]] int least(int mine) const {
     int all = mine;
     check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
@@ -190,7 +191,7 @@ class parts {
   }
 
  private:
-  // Of a place the rank, and of a rank the place.
+  // The rank at a position, or the position of a rank: the mapping is its own inverse.
   [[nodiscard]] int rank_of(int position) const {
     return backwards_ ? size_ - 1 - position : position;
   }
@@ -212,13 +213,13 @@ bool all_finite(const std::vector<part_state<T>>& states) {
   return true;
 }
 
-/// What is known before a part is processed.
+/// The states that are known before a part runs.
 template <class T>
 struct foreseen {
-  std::vector<part_state<T>> before;  ///< the states before this part, unless it lies behind
-  int known;  ///< the first part behind which states are not finite, or the last
+  std::vector<part_state<T>> before;  ///< the states before this part, if it is not after `known`
+  int known;  ///< the first part after which states are not finite, or the last
 };
-/// From the maps of all parts; the last one tells nobody where it ends.
+/// Folds the maps of all parts but the last.
 template <class T>
 foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   const std::vector<part_map<T>> maps = all.gather(own);
@@ -232,8 +233,9 @@ foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   }
   return result;
 }
-/// From what the parts before compose to, the first of which is a constant. No grouping makes
-/// anything finite of a map that is not: everyone looks at the states before its part.
+/// Applies the composition of the maps before each part, the first of which is a constant. No
+/// grouping turns a map that is not finite into a finite one, so each process checks the states
+/// before its part.
 template <class T>
 foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   foreseen<T> result;
@@ -244,13 +246,13 @@ foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   return result;
 }
 
-/// processes every part once its first states are known: those behind the parts before it.
+/// Runs every part as soon as the state before it is known.
 ///
-///     map()           the map of this part, where states pass through it: neither first nor last
-///     run(states)    processes it, and leaves the states after it in their place
+///     map()          the map of this part; called if it is neither first nor last
+///     run(states)    runs this part from `states`, and replaces them by the states after it
 ///
-/// Where the state behind some part is not finite, its map may not say what the loop would: the
-/// parts after it wait for each other.
+/// If the state after some part is not finite, its map may give another result than the loop. The
+/// parts after it then run one after the other, each from the states that the previous one sends.
 template <class T, class Summarise, class Run>
 void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) {
   std::vector<part_map<T>> own(states.size(), part_map<T>::identity());
@@ -292,13 +294,13 @@ void store_states(const std::vector<T>& from, const extents& shape, const state_
     for (std::int64_t b = 0; b < shape.batch; ++b)
       for (std::int64_t c = 0; c < shape.channel; ++c) to.at(b, c, g) = *next++;
 }
-/// A number that tells types and orders apart.
+/// A number that identifies the type and the order, for comparison across processes.
 template <class T>
 std::int64_t kind_of(direction order) {
   return static_cast<std::int64_t>(sizeof(T)) * 8 + (is_complex<T> ? 4 : 0) +
          (std::is_integral_v<T> ? 2 : 0) + (order == direction::reverse ? 1 : 0);
 }
-/// What f() throws, or nothing.
+/// Returns the exception that f() throws, or null.
 template <class F>
 std::exception_ptr caught(F f) {
   try {

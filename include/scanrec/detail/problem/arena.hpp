@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that a call works in: first counted, then handed out piece by piece.
+// An arena that first computes the size of a workspace and then hands out its pieces.
 #pragma once
 
 #include <algorithm>

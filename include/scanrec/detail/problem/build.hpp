@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of a call to a problem, checked and in scan order, and the fields over it.
+// problem_builder, which turns the arguments of a call into a checked problem in scan order and
+// into fields.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Collects the arrays of a call into a problem, and hands them back as fields in scan order.
+/// Collects the arrays of a call into a problem, and returns them as fields in scan order.
 class problem_builder {
  public:
   problem_builder(const char* name, const extents& shape) {
@@ -48,14 +49,14 @@ class problem_builder {
     resets.one_channel_will_do = resets.one_step_more_will_do = resets.makes_factor = true;
     return index;
   }
-  /// An array that makes the factors of the maps.
+  /// Adds an array from which the factors of the maps are computed.
   template <class Array>
   int add_factor(const char* name, const Array& array) {
     const int index = add(name, array, access::read);
     problem_.arrays[index].makes_factor = true;
     return index;
   }
-  /// The checkpoints of a call.
+  /// Adds the checkpoints of a call.
   template <class T>
   int add_checkpoints(const char* name, const sequence_view<T>& view, access use) {
     const bool any = memory::checkpoint_extents(problem_.shape).time > 0;
@@ -63,13 +64,14 @@ class problem_builder {
     problem_.arrays[index].checkpoints = true;
     return index;
   }
-  /// Throws unless the array was given.
+  /// Throws argument_error if the array is absent.
   void require(int index, const char* why) const {
     const array_use& array = problem_.arrays[index];
     if (!array.given) refuse(problem_, array, why, "none");
   }
 
-  /// Checks everything, then brings the arrays to scan order: `order` is that of the recurrence R.
+  /// Checks all arrays, then brings them to scan order for the recurrence R, which runs in
+  /// direction `order`.
   template <class R, std::size_t N = 0>
   void prepare(direction order, const std::array<in_place_pair, N>& may_alias = {},
                update gradients = update::overwrite);
@@ -101,22 +103,22 @@ class problem_builder {
     fill(out, problem_.arrays[index]);
     return out;
   }
-  /// The checkpoints that a forward call has kept.
+  /// The checkpoints of the forward call.
   template <class V>
   recurrence::checkpoint_input<V> checkpoints(int index) const {
     const array_use& array = problem_.arrays[index];
     if (!array.data) return {};
     return {reinterpret_cast<const V*>(array.data), array.strides};
   }
-  /// An array of elements that are copied bit by bit.
+  /// An array of elements of an operator, which are copied as bytes.
   template <class E>
   recurrence::element_field<E> elements(int index) const {
     const array_use& array = problem_.arrays[index];
     if (!array.data) return {};
     return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
   }
-  /// `call` is the direction of the forward call, for its adjoint, too; `adjoint` is true for scans
-  /// that run against it.
+  /// The resets. `call` is the direction of the forward call, also in its adjoint. `adjoint` is
+  /// true for scans that run in the opposite direction.
   recurrence::reset_field resets(int index, direction call, bool adjoint) const {
     return recurrence::resets_of(input<bool>(index), call, adjoint, steps(),
                                  problem_.arrays[index].one_step_more);
@@ -150,7 +152,7 @@ class problem_builder {
   problem problem_;
 };
 
-// Not inline, so that `extern template` can keep it out of a unit.
+// Not inline, so that `extern template` can prevent its instantiation.
 template <class R, std::size_t N>
 void problem_builder::prepare(direction order, const std::array<in_place_pair, N>& may_alias,
                               update gradients) {
@@ -162,7 +164,7 @@ void problem_builder::prepare(direction order, const std::array<in_place_pair, N
       array.shape.channel = problem_.shape.channel;
       array.strides.channel = 0;
     }
-    // The stride of an axis with one position says nothing; a plan should not read it.
+    // The stride of an axis with one position has no meaning, and plans must not depend on it.
     for (const axis a : all_axes)
       if (along(array.shape, a) == 1) along(array.strides, a) = 0;
     if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of the arrays of selective scans and causal convolutions: one after the other, and at the
-// end all of them for overlaps.
+// Checks of the arrays of selective scans and causal convolutions: each array by itself, then all
+// for overlaps.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The arrays of one call. Functions check an array and return the form that kernels take. V is the
-/// compute type; Rows is the form of arrays of any stored type.
+/// The arrays of one call. Member functions check an array and return the form that kernels take. V
+/// is the compute type; Rows is the kernel form of an array of any stored type.
 template <class V, template <class> class Rows = row_array>
 class call_arrays {
  public:
@@ -60,7 +60,7 @@ class call_arrays {
     check(use_of(name, of, access_to<E>), wanted);
     return value_array<value>{const_cast<value*>(of.data), of.strides};
   }
-  /// Refuses arrays that overlap, except pairs that may be one and the same.
+  /// Refuses arrays that overlap, except for pairs that may alias.
   template <std::size_t N>
   void check_apart(const std::array<in_place_pair, N>& may_alias) {
     check_overlaps<most>(called_.call, used_, may_alias);
@@ -69,7 +69,7 @@ class call_arrays {
   bool reverse_;
 
  private:
-  // The most arrays of a call.
+  // The maximum number of arrays of a call.
   static constexpr int most = 32;
   struct used_arrays {
     std::array<array_use, most> all{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks the arguments of causal_conv1d and its adjoint, and makes the problem of their kernels.
+// Checks the arguments of causal_conv1d and its adjoint, and builds the problem for their kernels.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Resets of all channels of a step.
+/// A reset mask with one value per step for all channels.
 struct step_resets {
   const bool* data = nullptr;
   std::int64_t batch_stride = 0, time_stride = 0;
@@ -31,14 +31,14 @@ struct causal_conv1d_problem {
   using value = V;
   std::int64_t batch = 0, time = 0, channels = 0;
   std::int64_t width = 1;
-  std::int64_t initial_steps = 0, final_steps = 0;  // of the states
+  std::int64_t initial_steps = 0, final_steps = 0;  // steps of the states
   bool silu = false;
   row_array<V> x, out, initial, final_state;
   value_array<V> weight, bias;
   step_resets resets;
 };
 
-/// A call of its adjoint. `final_steps` are those of final_grad.
+/// A call of causal_conv1d_vjp. `final_steps` is the number of steps of final_grad.
 template <class V>
 struct causal_conv1d_vjp_problem : causal_conv1d_problem<V> {
   row_array<V> out_grad, final_grad, x_grad, initial_grad;
@@ -73,7 +73,7 @@ class causal_conv1d_call : call_arrays<V> {
   row_array<V> rows(const char* name, const stored_sequence<E>& of) {
     return this->template checked_rows<E>(name, of, shape_);
   }
-  /// A state of width - 1 steps or more.
+  /// A state with width - 1 steps or more.
   template <class E>
   row_array<V> state(const char* name, const stored_sequence<E>& of, std::int64_t& steps) {
     if (of.absent()) return {};

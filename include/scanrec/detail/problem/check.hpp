@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checks of a call's arguments: shapes, null pointers, address range, alignment, overlap.
 //
-// Everything is checked before anything is written; the first wrong argument throws argument_error.
+// All checks run before anything is written. The first invalid argument throws argument_error.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
   refuse(p.call, array.name, expected, got);
 }
 
-/// Bytes that an array has less of.
+/// Every array must have fewer bytes than this.
 inline constexpr std::int64_t most_array_bytes = std::int64_t{1} << 52;
 
 /// One axis of an array, or of the difference of two: `count` positions, `step` bytes apart.
@@ -41,8 +41,9 @@ inline void sort_by_step(address_term* terms, int count) {
 
 /// Whether lowest <= sum of step[i] * k[i] + start <= highest for some 0 <= k[i] < count[i].
 ///
-/// Steps are positive and sorted from large to small. Exact; the search is short because steps nest
-/// in every layout that people use. When it is not (`budget` nodes are spent) the answer is "yes".
+/// Steps are positive and sorted from large to small. The result is exact. The search is short
+/// because steps nest in all common layouts. If it visits more than `budget` nodes, the result is
+/// true.
 [[gnu::noinline]] inline bool reaches(const address_term* term, const address_term* last,
                                       std::int64_t start, std::int64_t lowest, std::int64_t highest,
                                       int& budget) {
@@ -60,7 +61,8 @@ inline void sort_by_step(address_term* terms, int count) {
 
 inline constexpr int reach_budget = 4096;
 
-/// The bytes an array touches, as offsets from its data pointer; negative strides reach below it.
+/// The bytes that an array spans, as offsets from its data pointer; offsets are negative for
+/// negative strides.
 struct byte_range {
   std::int64_t low = 0, high = 0;  // [low, high)
 };
@@ -74,7 +76,7 @@ inline byte_range range_of(const array_use& array) {
   return r;
 }
 
-/// Whether two arrays have the same elements at the same places.
+/// Whether two arrays alias element by element: same pointer, type, shape and strides.
 inline bool same_elements(const array_use& x, const array_use& y) {
   if (x.data != y.data || x.type != y.type) return false;
   for (const axis a : all_axes)
@@ -84,16 +86,16 @@ inline bool same_elements(const array_use& x, const array_use& y) {
   return true;
 }
 
-/// Whether any byte belongs to both; interleaved slices of one buffer do not overlap. Strides that
-/// make the search too long count as overlapping.
+/// Whether any byte belongs to both arrays. Interleaved slices of one buffer do not overlap. If the
+/// search exceeds its budget, the result is true.
 inline bool overlap(const array_use& x, const array_use& y) {
   const byte_range rx = range_of(x), ry = range_of(y);
   const auto address = [](const array_use& a) { return reinterpret_cast<std::intptr_t>(a.data); };
   const std::int64_t apart = address(y) - address(x);
   if (apart + ry.low >= rx.high || apart + ry.high <= rx.low) return false;
 
-  // Is apart + (place in y) - (place in x) within (-bytes of y, bytes of x)? Negated steps are
-  // turned round by moving the start.
+  // Is apart + (offset in y) - (offset in x) within (-bytes of y, bytes of x)? Negative steps are
+  // made positive by moving the start.
   std::array<address_term, 8> terms{};
   int count = 0;
   std::int64_t start = apart;
@@ -103,7 +105,7 @@ inline bool overlap(const array_use& x, const array_use& y) {
     terms[count++] = {std::abs(step), n};
   };
   for (const axis a : all_axes) {
-    // Axes on which both move alike contribute only the difference of their positions.
+    // An axis with equal steps and extents contributes only the difference of the two indices.
     const std::int64_t sx = along(x.strides, a) * x.element_bytes,
                        sy = along(y.strides, a) * y.element_bytes;
     if (sx == sy && along(x.shape, a) == along(y.shape, a)) {
@@ -123,7 +125,8 @@ inline bool overlap(const array_use& x, const array_use& y) {
                  x.element_bytes - 1, budget);
 }
 
-/// Whether elements that differ in an axis with a non-zero stride have places of their own.
+/// Whether elements whose indices differ in an axis with a non-zero stride never overlap. Exact if
+/// strides nest, else false.
 inline bool injective(const array_use& array) {
   std::array<address_term, 4> terms{};
   int count = 0;
@@ -165,7 +168,7 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   const bool unread = array.use == access::read && element_count(array.shape) == 0;
   if (array.data == nullptr && !unread)
     refuse(p, array, text("a pointer to the elements of shape ", array.shape), "a null pointer");
-  // Every sum of offsets stays representable.
+  // Sums of offsets must stay representable.
   constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t reach = 0;
   for (const axis a : all_axes) {
@@ -193,14 +196,14 @@ inline void check_array(const problem& p, const array_use& reference, const arra
            text("shape ", array.shape, ", strides ", array.strides));
 }
 
-/// Pairs (written, read) of arrays that may be one and the same.
+/// A pair (written, read) of arrays that may alias.
 using in_place_pair = std::array<const char*, 2>;
 
 inline bool named(const array_use& array, const char* name) {
   return std::strcmp(array.name, name) == 0;
 }
 
-/// The addresses of an array; none if it has no place.
+/// The range of addresses of an array; empty if the array has no elements.
 struct address_range {
   std::intptr_t low = 0, high = 0;  // [low, high)
 
@@ -215,8 +218,8 @@ struct address_range {
   }
 };
 
-/// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
-/// same; marks what works in place. There are at most `Most` arrays.
+/// Refuses arrays that overlap an array that is written, except for pairs that may alias; sets
+/// in_place for these. There are at most `Most` arrays.
 template <int Most = most_arrays, class Arrays, std::size_t N>
 void check_overlaps(const char* call, Arrays& arrays,
                     const std::array<in_place_pair, N>& may_alias) {
@@ -245,14 +248,15 @@ void check_overlaps(const char* call, Arrays& arrays,
   }
 }
 
-/// Checks all arrays of p, the first of which sets the shape; marks those that work in place.
+/// Checks all arrays of p, the first of which determines the shape, and sets in_place for arrays
+/// that alias.
 template <std::size_t N>
 void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
   const array_use& reference = p.arrays[0];
   for (const axis a : all_axes)
     if (along(p.shape, a) < 0) refuse(p, reference, "extents of 0 or more", text(p.shape));
-  // Every product of extents and of bytes per element stays representable, whichever axes are
-  // empty or broadcast.
+  // Every product of extents and bytes per element must stay representable, even if axes are empty
+  // or broadcast.
   std::int64_t bytes = 1;
   for (const array_use& array : p) bytes = std::max(bytes, array.element_bytes);
   for (const axis a : all_axes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of the arguments of layers: the batch, the sizes of gradients, arrays that share memory.
+// Checks of the arguments of layers: batch, sizes of gradients, and arrays that share memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// An argument of a layer, or a part of one, and the memory from its first number to its last.
+/// An argument of a layer, or a part of one, and its range of memory.
 struct named_memory {
   const char* name;
   const void* object;
@@ -28,7 +28,7 @@ named_memory memory_of(const char* name, const Array& a) {
   return {name, &a, first, first + count * static_cast<std::int64_t>(sizeof(*a.data()))};
 }
 
-/// Throws argument_error if an argument is one of the others, or shares memory with one.
+/// Throws argument_error if an argument is the same object as one of the others or overlaps it.
 inline void check_apart(const char* call, const named_memory& argument,
                         std::initializer_list<named_memory> others) {
   for (const named_memory& other : others)
@@ -38,12 +38,12 @@ inline void check_apart(const char* call, const named_memory& argument,
                            "memory that is shared with it");
 }
 
-/// Calls f(span of numbers) for every array of weights or gradients. It must not change them.
+/// Calls f(std::span) for every array of weights or gradients. f must not change the numbers.
 template <class Parameters, class F>
 void for_arrays(const Parameters& parameters, F f) {
   const_cast<Parameters&>(parameters).for_each(f);
 }
-/// Throws argument_error if an argument shares memory with an array of weights or gradients.
+/// Throws argument_error if an argument overlaps an array of weights or gradients.
 template <class Parameters>
 void check_apart(const char* call, const named_memory& argument, const char* name,
                  const Parameters& parameters) {
@@ -51,7 +51,7 @@ void check_apart(const char* call, const named_memory& argument, const char* nam
              [&](auto numbers) { check_apart(call, argument, {memory_of(name, numbers)}); });
 }
 
-/// Throws argument_error if there are no sequences.
+/// Throws argument_error if the batch is less than 1.
 inline void check_batch(const std::string& call, std::int64_t batch) {
   if (batch < 1) throw argument_error(call, "batch", "1 or more", std::to_string(batch));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compile-time messages for arrays that a call cannot take. The array parameters of the calls are
-// unconstrained: a check named fits_<call> asserts the requirements of each, and the body of the
-// call is compiled only if it returns true.
+// Compile-time messages for invalid arrays. The array parameters of calls are unconstrained: a
+// function fits_<call> asserts the requirements of each, and the body of the call is compiled only
+// if it returns true.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@ concept writable_elements_or_none = elements_or_none<V> && writable_sequence_arg
 
 }  // namespace scanrec::detail
 
-// Macros, since the words of an assertion are a literal.
+// Macros, since the message of an assertion must be a literal.
 #define SCANREC_EXPECT(fits, call, argument, expected) \
   static_assert(fits, "scanrec: " call ": argument '" argument "': expected " expected)
 #define SCANREC_EXPECT_VIEW(fits, call, argument, more)                                      \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of gated_scan and its adjoint to a recurrence and its problem.
+// Turns the arguments of gated_scan and its adjoint into a recurrence and its problem.
 #pragma once
 
 #include <array>
@@ -24,14 +24,14 @@ using listed_views = decltype(listed<Cell::names.size()>(std::declval<const Arra
 template <class Cell, class Arrays>
 using stored_in = typename sequence_traits<typename listed_views<Cell, Arrays>::value_type>::stored;
 
-/// A struct of as many views as the cell has arrays.
+/// An aggregate with as many views as the cell has arrays.
 template <class Arrays, class Cell>
 concept arrays_of_cell = gated_cell<Cell> && std::is_aggregate_v<Arrays> &&
                              sizeof(Arrays) == Cell::names.size() * sizeof(sequence_view<float>) &&
                          element<stored_in<Cell, Arrays>>;
 
-/// The types that belong to a cell and its arrays. There are types for wrong arrays, too, so that
-/// the call is found and reports the mistake.
+/// The types that depend on a cell and its arrays. The primary template covers invalid arrays, so
+/// that overload resolution finds the call and its checks report the mistake.
 template <class Cell, class Arrays>
 struct beside_arrays {
   using value = float;
@@ -59,7 +59,7 @@ template <class S>
 struct stored_type {
   using stored = S;
 };
-/// memory::store where there are states to keep, none where there are not: known when a call runs.
+/// memory::store if `states` is present, else none; decided when a call runs.
 template <class T>
 struct store_if_given {
   sequence_view<T> states;
@@ -81,7 +81,7 @@ struct memory_traits<memory::recompute<T>> {
   static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
   using kept = std::remove_const_t<T>;
 };
-/// The memory policy of a forward call, and that of its adjoint.
+/// The memory policies of an adjoint (kept_states) and of a forward call (kept_by_forward).
 template <class Memory>
 concept kept_states = memory_traits<Memory>::stores || memory_traits<Memory>::recomputes;
 template <class Memory>
@@ -132,7 +132,7 @@ constexpr void check_checkpoints() {
                   "scanrec: checkpoints are in the compute type: float for bfloat16 and float16");
 }
 
-/// The field that takes the states of a forward call.
+/// The field that stores the states of a forward call.
 template <class Memory, class Value>
 struct kept_field {
   using type = recurrence::kept_nowhere;
@@ -150,7 +150,7 @@ struct kept_field<memory::recompute<T>, Value> {
   using type = recurrence::checkpoint_output<Value>;
 };
 
-/// Adds the arrays of a cell to a call, under their names; the index of the first.
+/// Adds the arrays of a cell to a call, under their names. Returns the index of the first.
 template <class Cell, class Arrays>
 int add_arrays(problem_builder& c, const Arrays& arrays, const char* array_name::*name,
                access use) {
@@ -179,7 +179,7 @@ void take_arrays(R& r, const problem_builder& c, int first, int zoneout, int res
   r.resets = c.resets(reset, order, adjoint);
 }
 
-/// Asserts the requirements of a cell and names a missing member. cells/cell.hpp describes them.
+/// Asserts the requirements of a cell (cells/cell.hpp) and names a missing member.
 template <class Cell, std::size_t... I>
 constexpr void check_cell(std::index_sequence<I...>) {
 #define SCANREC_HAS(what, ...) \
@@ -210,7 +210,8 @@ constexpr void check_cell(std::index_sequence<I...>) {
 inline constexpr std::array<in_place_pair, 1> gated_scan_aliases{
     {{"final_state", "initial_state"}}};
 
-/// Returns what then(recurrence, problem) returns. Arrays are in the order in which they are added.
+/// Builds the recurrence and its problem, and returns then(recurrence, problem). Arrays have the
+/// order in which they are added.
 template <class Cell, class Arrays, class Output, class Memory, class Then>
 decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays,
                                const Output& output, const Memory& kept,
@@ -225,7 +226,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int reset = c.add_resets(options.resets);
   const int zoned = c.add_factor("zoneout", options.zoneout);
-  // A recurrence that puts nothing out has no such field either: both list the same outputs.
+  // A recurrence without outputs has no such field: both must list the same outputs.
   int h = 0;
   if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
   int x = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of linear_scan and its siblings to a recurrence and its problem.
+// Turns the arguments of linear_scan, its adjoint and its tangent into a recurrence and its
+// problem.
 #pragma once
 
 #include <array>
@@ -19,16 +20,16 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The stored type of states whose gates are stored so, where no array says it.
+/// The state element type, deduced from the gate if there is no state array.
 template <class Gate>
 using state_of_gate = typename multiplied_by<typename sequence_traits<Gate>::stored>::type;
 
-/// The compute type of the states of a call with such gates.
+/// The compute type of the states of a call with these gates.
 template <class Gate>
 using value_of = compute_t<state_of_gate<Gate>>;
 
-/// The options of a call with such gates; those of floats where the gates are no view, so that the
-/// call is found and says so.
+/// The options of a call with these gates. If the gates are not a view, the options are those of
+/// float, so that overload resolution finds the call and its checks report the mistake.
 template <class Gate>
 struct value_or_float : std::type_identity<float> {};
 template <sequence_of_elements Gate>
@@ -101,7 +102,8 @@ constexpr bool fits_linear_scan_jvp() {
 inline constexpr std::array<in_place_pair, 2> linear_scan_aliases{
     {{"state", "input"}, {"final_state", "initial_state"}}};
 
-/// Returns what then(recurrence, problem) returns. Arrays are in the order in which they are added.
+/// Builds the recurrence and its problem, and returns then(recurrence, problem). Arrays have the
+/// order in which they are added.
 template <class Gate, class Input, class State, class Then>
 decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input& input,
                                 const State& state, const scan_options<value_of<Gate>>& options,
@@ -219,7 +221,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   R r;
   r.gate = c.input<gate_t>(a);
   r.gate_tangent = c.input<gate_tangent_t>(ta);
-  if (r.gate_tangent.present()) r.state = c.input<state_t>(x);  // else nobody reads it
+  if (r.gate_tangent.present()) r.state = c.input<state_t>(x);  // else it is not read
   r.input_tangent = c.input<input_tangent_t>(tu);
   r.resets = c.resets(reset, options.order, false);
   r.initial_state = c.start<value>(x0);
@@ -229,7 +231,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   then(r, c.described());
 }
 
-/// The gradients a call takes when they are given in braces.
+/// The type of a braced list of gradients in a call.
 template <class Gate, class State, class StateGrad>
 struct gradients_beside : std::type_identity<scan_gradients<float>> {};
 template <sequence_of_elements Gate, sequence_argument State, sequence_argument StateGrad>

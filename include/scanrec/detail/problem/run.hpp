@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The last step of a call: its recurrence goes to the backend.
+// run_on_backend, which passes the recurrence of a call to a backend.
 #pragma once
 
 #include <scanrec/detail/config.hpp>
@@ -7,7 +7,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Passes the recurrence of a call to a backend.
+/// Calls run_recurrence of a backend.
 template <class Backend>
 class run_on_backend {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of s5() and s5_vjp() on CPUs and GPUs: sizes, checks of the arguments, and views
-// of the arrays.
+// The common part of s5() and s5_vjp() on CPUs and GPUs: sizes, argument checks, and views of the
+// arrays.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A call of a system of P states, H inputs and Q outputs.
+/// A call for a system with P states, H inputs and Q outputs.
 template <class R>
 struct s5_call {
   using complex = std::complex<R>;
 
   const char* name;
-  bool varies = false;  // whether steps differ
-  bool ring = false;    // whether the system has no steps
+  bool varies = false;  // whether step sizes vary
+  bool ring = false;    // whether the system is a ring, without step sizes
   bool bidirectional = false;
   std::int64_t states = 0, inputs = 0, outputs = 0;
 
@@ -32,7 +32,7 @@ struct s5_call {
   void check(const char* argument, bool good, const text& expected, const text& got) const {
     if (!good) refuse(name, argument, expected, got);
   }
-  /// Checks the arrays of s5(), except those that its scan checks.
+  /// Checks the arrays of s5() that its scan does not check.
   void check_forward(const sequence_view<const R>& u, const sequence_view<complex>& x,
                      const sequence_view<R>& y, const s5_options<R>& options) const {
     check_rows("u", u, with(u.shape, inputs));
@@ -51,7 +51,7 @@ struct s5_call {
                       use_of("resets", options.resets, read)};
     check_overlaps(name, arrays, std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}});
   }
-  /// Checks the arrays of s5_vjp(), except those that its scan checks and the parameter gradients.
+  /// Checks the arrays of s5_vjp() that its scan does not check; not the parameter gradients.
   void check_vjp(const sequence_view<const R>& u, const sequence_view<const complex>& x,
                  const sequence_view<const R>& y_grad, const sequence_view<complex>& scratch,
                  const sequence_view<R>& u_grad, const s5_vjp_options<R>& options) const {
@@ -84,19 +84,19 @@ struct s5_call {
                options.initial_grad.absent());
   }
 
-  /// The states of one direction.
+  /// The states of direction i: 0 forward, 1 backward.
   template <class E>
   sequence_view<E> half(sequence_view<E> states_of, int i) const {
     states_of.shape.channel = states;
     if (states_of.data) states_of.data += i * states;
     return states_of;
   }
-  /// One value per state as an array of all steps.
+  /// One value per state, broadcast to all steps.
   template <class E>
   sequence_view<E> broadcast(E* data, const extents& shape) const {
     return {data, with(shape, states), strides{.channel = 1}};
   }
-  /// A number of pieces, each of the most rows that are equally far apart in all arrays.
+  /// A partition of the rows: each piece is as many rows as are equally spaced in all arrays.
   struct row_pieces {
     std::int64_t pieces = 0, rows = 0;
   };
@@ -117,7 +117,7 @@ struct s5_call {
     shape.channel = channels;
     return shape;
   }
-  // Arrays that take part in products: channels side by side, rows in one direction.
+  // Arrays in matrix products: channels are contiguous and rows ascend in memory.
   template <class E>
   void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
     check(argument, view.shape == shape, text("shape ", shape), text(view.shape));
@@ -128,7 +128,7 @@ struct s5_call {
           "an array of one group: channels contiguous, steps one after the other",
           text(view.strides));
   }
-  // The same for an array that is written, whose rows must not overlap.
+  // The same for an array that is written: its rows must not overlap.
   template <class E>
   void check_written(const char* argument, const sequence_view<E>& view,
                      const extents& shape) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the arguments of selective_scan and its adjoint to a problem of its kernels.
+// Turns the arguments of selective_scan and its adjoint into the problem of their kernels.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Collects the arrays of a call, checks them, and brings them to scan order, as Rows.
+/// Collects the arrays of a call, checks them, and brings them to scan order in the form Rows.
 template <class V, template <class> class Rows>
 class selective_call : call_arrays<V, Rows> {
   using base = call_arrays<V, Rows>;
@@ -63,10 +63,10 @@ class selective_call : call_arrays<V, Rows> {
   template <class E>
   auto per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
     auto v = values(name, of, {.channel = shape_.channel, .group = states});
-    v.strides.batch = 0;  // whatever that of one position is
+    v.strides.batch = 0;  // the batch axis has extent 1
     return v;
   }
-  /// One number for all channels of a step.
+  /// An array with one number per step for all channels.
   template <class E>
   value_array<real> per_step(const char* name, const sequence_view<E>& of) {
     check(use_of(name, of, access_to<E>), {.batch = shape_.batch, .time = shape_.time});
@@ -102,7 +102,7 @@ class selective_call : call_arrays<V, Rows> {
         .batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_};
     m.steps = this->template checked_rows<E>(name, of.steps, wanted);
     m.imaginary = this->template checked_rows<E>(name, of.imaginary, wanted);
-    // Kernels read states as if they were channels.
+    // Kernels read states along the channel axis.
     for (Rows<real>* const rows : {&m.steps, &m.imaginary})
       std::swap(rows->strides.channel, rows->strides.group);
     return m;

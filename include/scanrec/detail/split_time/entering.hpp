@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the state before a part leaves in a part that was processed from 0.
+// Adds the contribution of the state before a part to a part that was computed from 0.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether states may be processed from 0 and added to: as stored they are not rounded once more,
-/// and what they are made of is still there should they have to be processed again.
+/// Whether a part may be computed from 0 and corrected afterwards. The states must be stored in the
+/// compute type, so that the correction adds no further rounding, and must not alias the input,
+/// which is needed if the part has to run again.
 template <class T, class Input, class State>
 bool fits_one_pass(const Input& input, const State& state) {
   if constexpr (std::is_same_v<stored_or<State, none_t>, T>) {
@@ -28,17 +29,19 @@ bool fits_one_pass(const Input& input, const State& state) {
   }
 }
 
-/// Adds to states that were processed from 0 and ended in `ends` what the states before them leave:
+/// Adds the contribution h of the states before a part to `state`, which was computed from 0 and
+/// ended in `ends`:
 ///
 ///     x[t] += h[t],    h[t] = gate[t] h[t-1]
 ///
-/// h is formed in the wide type, and dropped once it is below half of the smallest number of T (of
-/// doubles, below the smallest that has all its digits). A term of x[t] takes two roundings more,
-/// of the sum and of its conversion, and one for what is dropped, which is at most a rounding of
-/// any x[t] that has not underflowed, as which gates behind multiply it: L grows by three.
+/// h is computed in the wide type. It is dropped once it is below half of the smallest number of T,
+/// or for double below the smallest normal number. Each term of x[t] gets two more roundings, one
+/// of the sum and one of its conversion. The dropped part counts as a third: it is at most one
+/// rounding of any x[t] that has not underflowed, since later gates multiply both. The error bound
+/// holds with L increased by three.
 ///
-/// `before` becomes the states behind the part. Returns false, and leaves `before`, if a state that
-/// it has come to is not finite: then only a pass from `before` tells what the loop would do.
+/// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if a
+/// state is not finite: the part must then run again from `before` to give the result of the loop.
 template <class T, class Backend, class Gate, class State>
 bool add_entering(const Backend& backend, const Gate& gate, const State& state, direction order,
                   const sequence_view<const bool>& resets, const std::vector<T>& ends,

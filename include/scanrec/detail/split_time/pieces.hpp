@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A part of time in pieces that fit the cache, in the wide type, and when too little is left of a
-// state for its type to show.
+// Processes a part of time in pieces that fit the cache, in the wide type; thresholds below which
+// products and states count as 0.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,9 @@ inline std::int64_t lanes_in(const extents& shape) {
 
 template <class T>
 using real_of = simd::real_lane_t<wide_lane<T>>;
-/// What is less counts as 0 beside a state of type T: half of its smallest number. Where the wide
-/// type is no wider it underflows first: there, what has lost digits.
+/// The threshold below which a number counts as 0 when added to a state of type T: half of the
+/// smallest number of T. If the wide type is not wider, it is the smallest normal number, below
+/// which digits are lost.
 template <class T>
 constexpr real_of<T> least_state() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;
@@ -67,7 +68,7 @@ constexpr real_of<T> least_state() {
     return std::max<real_of<T>>(static_cast<real_of<T>>(narrow::denorm_min()) / 2,
                                 std::numeric_limits<real_of<T>>::min());
 }
-/// A product that is less leaves less than that of every finite state.
+/// The threshold below which a product of gates times any finite state is below least_state().
 template <class T>
 constexpr real_of<T> least_product() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;
@@ -77,8 +78,8 @@ constexpr real_of<T> least_product() {
     return std::max<real_of<T>>(least_state<T>() / 2 / static_cast<real_of<T>>(narrow::max()),
                                 std::numeric_limits<real_of<T>>::min());
 }
-/// Puts zeros for what is less than `least` in size; returns whether that is all of them. NaN is
-/// not less.
+/// Sets values smaller than `least` in magnitude to 0, and returns whether all are. NaN is not
+/// smaller.
 template <class T>
 bool all_vanish(std::vector<wide_t<T>>& values, real_of<T> least) {
   bool all = true;
@@ -90,11 +91,12 @@ bool all_vanish(std::vector<wide_t<T>>& values, real_of<T> least) {
   return all;
 }
 
-/// Calls f(first, last) for steps [first, last) at a time, in the order of the scan, until it
-/// returns true. Returns the number of steps that it has then, or one more than there are.
+/// Calls f(first, last) for consecutive pieces [first, last) in scan order until it returns true.
+/// Returns the number of steps processed by then, or shape.time + 1 if it never returns true.
 template <class F>
 std::int64_t until(const extents& shape, direction order, F f) {
-  constexpr std::int64_t together = 1 << 14;  // numbers: in the wide type they stay in the cache
+  constexpr std::int64_t together =
+      1 << 14;  // numbers per piece; in the wide type they fit the cache
   const std::int64_t steps =
       std::max<std::int64_t>(1, together / std::max<std::int64_t>(1, lanes_in(shape)));
   for (std::int64_t done = 0; done < shape.time;) {
@@ -105,15 +107,15 @@ std::int64_t until(const extents& shape, direction order, F f) {
   }
   return shape.time + 1;
 }
-/// The resets of steps [first, last), and the one after them.
+/// The resets of steps [first, last), and the reset after them if there is one.
 inline sequence_view<const bool> reset_mask_of(const sequence_view<const bool>& resets,
                                                std::int64_t first, std::int64_t last) {
   if (resets.absent()) return {};
   return resets.steps(first, std::min(last + 1, resets.shape.time));
 }
 
-/// Steps [first, last) of gates in the wide type: themselves where they are stored so, else copied
-/// to `buffer`.
+/// Steps [first, last) of gates in the wide type: a view if they are stored in it, else a copy in
+/// `buffer`.
 template <class Gate, class Wide>
 sequence_view<const Wide> widened(const Gate& gate, std::int64_t first, std::int64_t last,
                                   std::vector<Wide>& buffer) {
@@ -124,7 +126,7 @@ sequence_view<const Wide> widened(const Gate& gate, std::int64_t first, std::int
   } else {
     const extents& s = piece.shape;
     buffer.resize(static_cast<std::size_t>(lanes_in(s) * s.time));
-    // Rows of channels; of a single channel, all of its steps.
+    // Copies rows of channels, or rows of steps if there is a single channel.
     const bool one = s.channel == 1;
     const std::int64_t rows = one ? 1 : s.time, columns = one ? s.time : s.channel;
     const std::int64_t apart = one ? piece.strides.time : piece.strides.channel;

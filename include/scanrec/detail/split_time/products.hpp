@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The product of a part's gates, in the wide type: a product of floats would vanish below 2^-149,
-// and with it a state of 2^100 that the loop keeps.
+// Products of the gates of a part, in the wide type. In float, a product below 2^-149 would become
+// 0, and with it the contribution of a state of 2^100 that the loop preserves.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +18,17 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Of every sequence; T is the compute type.
+/// The product of the gates of every sequence; T is the compute type.
 template <class T>
 struct gate_products {
   std::vector<wide_lane<T>> values;
-  std::int64_t vanish_after;  ///< steps after which all are 0; more than there are: not all are
+  std::int64_t vanish_after;  ///< steps after which all products are 0; time + 1: never
 };
 
-/// processes `gates(first, last)`, in the wide type, a piece at a time, and stops where all
-/// products are 0. Gates behind need not be read: should one be NaN or infinite, which would make
-/// the product NaN, then so is (0 times it) where the part ends from 0, unless a reset follows,
-/// which makes the product 0 in any case.
+/// Multiplies `gates(first, last)`, in the wide type, piece by piece, and stops when all products
+/// are 0. Later gates need not be read. If one of them is NaN or infinite, the product would be
+/// NaN, but then the final state of the part from 0 is NaN as well (0 times the gate), unless a
+/// reset follows; and a reset makes the product 0 anyway.
 template <class T, class Backend, class Gates>
 gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
                                     const sequence_view<const bool>& resets, Gates gates) {
@@ -51,8 +51,8 @@ gate_products<T> products_by_pieces(const Backend& backend, const extents& shape
   return products;
 }
 
-/// The products of gates that are given. One that is the same at all steps is raised to their
-/// number; it vanishes after the first power of two steps that does it.
+/// The products of stored gates. A gate that is constant in time is raised to the number of steps;
+/// the number of steps after which it vanishes is rounded up to a power of two.
 template <class Backend, class Gate>
 gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& gate, direction order,
                                           const sequence_view<const bool>& resets) {
@@ -68,7 +68,7 @@ gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& ga
     const std::int64_t time = gate.shape.time;
     products.vanish_after = 0;
     for (wide_lane<value>& x : products.values) {
-      wide_lane<value> power = x;  // of so many steps
+      wide_lane<value> power = x;  // the product of `steps` gates
       std::int64_t steps = 1, gone = time + 1;
       x = simd::constant<wide_lane<value>>(1);
       for (std::int64_t left = time; left > 0; left /= 2, steps *= 2) {
@@ -82,10 +82,10 @@ gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& ga
   return products;
 }
 
-/// The two numbers that a gate may be the sum of.
+/// A gate may be the sum of a value and its rounding error, the rest.
 enum class gate_part { value, rest };
 
-/// A cell that puts out the gates of another.
+/// A cell whose outputs are the gates of another cell.
 template <class Cell, gate_part Part = gate_part::value>
 struct gates_of {
   struct outputs {
@@ -116,7 +116,7 @@ struct gates_of {
   SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>&) const {
     return affine<Lane>::constant(simd::constant<Lane>(0));
   }
-  /// Nobody asks for them.
+  /// Required of a cell, but never used.
   template <class Step, class Lane>
   SCANREC_HD SCANREC_INLINE std::array<Lane, names.size()> gradients(
       const Step&, const cell_cotangents<Lane>&) const {
@@ -135,14 +135,14 @@ auto steps_of_arrays(const Arrays& arrays, std::int64_t first, std::int64_t last
   (std::make_index_sequence<Cell::names.size()>{});
 }
 
-/// Whether the gates of a cell of pre-activations of a type are sums of two numbers.
+/// Whether the gates of a cell are sums of a value and a rest, for pre-activations of type T.
 template <class Cell, class T>
 inline constexpr bool has_rests = [] {
   using step = typename Cell::template step<simd::lane_t<T, 1>>;
   return requires(const Cell& cell, const step& s) { cell.map(s).rest; };
 }();
 
-/// The products of the gates that a cell makes. What is zoned out has a gate of 1.
+/// The products of the gates that a cell computes. A step with zoneout has a gate of 1.
 template <class Backend, class Cell, class Arrays>
 auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arrays, direction order,
                     const sequence_view<const bool>& resets,
