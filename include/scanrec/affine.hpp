@@ -74,8 +74,8 @@ struct affine_with_rest {
   }
 
  private:
-  // Clamps an infinity to the largest number: infinity times a rest of the opposite sign would add
-  // an infinity of the other sign, which gives NaN.
+  // Clamps infinities to the largest number. Otherwise a * x and rest * x could be infinities of
+  // opposite signs, whose sum is NaN.
   SCANREC_HD static SCANREC_INLINE Lane finite(Lane x) {
     constexpr auto most = std::numeric_limits<simd::scalar_of<Lane>>::max();
     return simd::smaller(simd::splat<Lane>(most), simd::larger(simd::splat<Lane>(-most), x));

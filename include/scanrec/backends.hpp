@@ -22,7 +22,7 @@ struct tiled {
   int threads = 0;                ///< workers; 0: one per core, fewer for small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: automatic. Affects bits if time is split.
                                   ///< memory::recompute rounds it up to a multiple of 128.
-  std::int64_t stream_bytes = 0;  ///< stores bypass caches from this many bytes moved; 0: automatic
+  std::int64_t stream_bytes = 0;  ///< bytes of a call from which stores bypass caches; 0: automatic
   scanrec::executor executor{};   ///< runs the workers; empty: OpenMP, or POSIX threads
   /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,
   /// aligned to 64 bytes, or more if the elements of an operator need it. Concurrent calls must not

@@ -16,8 +16,8 @@ enum class conv1d_activation : std::uint8_t { none, silu };
 /// The input arrays of a causal convolution. V is the compute type, float or double.
 ///
 /// Shapes  x: (batch, time, channel), in any element type whose compute type is V. weight:
-///         (channel, group taps), with the tap of the oldest step first. bias: (channel); absent:
-///         0.
+///         (channel, taps), with the taps on the `group` axis, the oldest step's tap first. bias:
+///         (channel); absent: 0.
 template <class V>
 struct causal_conv1d_arrays {
   stored_sequence<const V> x;

@@ -9,7 +9,7 @@
 //     #include <scanrec/compiled.hpp>
 //     SCANREC_COMPILE(float)
 //
-// It must be compiled with the flags of the other files: kernels for another instruction set have
+// Compile it with the flags of the other files, because kernels for another instruction set have
 // other names. The CMake target scanrec::compiled does all of this. Calls outside this set, such as
 // those whose gates and inputs differ in type, are instantiated where they are used.
 #pragma once
@@ -21,8 +21,8 @@
 #include <scanrec/element.hpp>
 #include <scanrec/linear_scan.hpp>
 
-/// Explicitly instantiates the checks and kernels of a call. With `extern` as `external` it
-/// declares them. `pairs` is the number of pairs of arrays that may alias.
+/// Explicitly instantiates the checks and kernels of a call. If `external` is `extern`, declares
+/// the instantiations instead. `pairs` is the number of pairs of arrays that may alias.
 #define SCANREC_CALL(external, pairs, ...)                                          \
   external template void                                                            \
   scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>(      \

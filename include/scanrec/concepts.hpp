@@ -52,7 +52,7 @@ template <class V>
 concept sequence_of_elements = sequence<V> && element<typename detail::sequence_traits<V>::stored>;
 
 namespace detail {
-/// Whether the compute type of an array is the state type that the gates multiply. True if the
+/// Whether the compute type of an array is the state type that the gates multiply. Also true if the
 /// array or the gate is not a sequence of elements.
 template <class V, class Gate>
 concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
@@ -63,8 +63,8 @@ concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
 inline namespace SCANREC_ABI {
 
 /// A type that runs recurrences, such as `sequential` or `tiled`. The concept requires
-/// workspace_bytes; a call asserts that there is a run_recurrence. backend_for in extend.hpp
-/// describes both.
+/// workspace_bytes; a call asserts that run_recurrence exists. backend_for in extend.hpp describes
+/// both.
 template <class B>
 concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
   { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;

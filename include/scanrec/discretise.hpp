@@ -84,7 +84,7 @@ SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
                                    simd::mul(R(std::exp(z.re)), R(std::sin(z.im)))),
                   z);
 }
-/// phi'(z) = (exp(z) - phi(z)) / z; for |z| < 1 the series sum_k z^k / (k! (k + 2)).
+/// phi'(z) = (exp(z) - phi(z)) / z. For |z| < 1, uses the series sum_k z^k / (k! (k + 2)).
 template <class R>
 SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
   if (squared(z) >= 1) return quotient(exp(z) - phi(z), z);
@@ -104,9 +104,9 @@ SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
 }
 
 /// exp(log_step), within 2 ULP of a double between exp(-20) and exp(20). The exponential functions
-/// of CPUs and GPUs differ in the last bit, and lambda * step is an angle of many radians, so such
-/// a difference would show. This function gives the same bits on both, except that a CPU without
-/// fused multiply-adds may differ in the last bit of a double.
+/// of CPUs and GPUs differ in the last bit. Since lambda * step may be an angle of many radians,
+/// that difference would be visible in the gates. This function gives the same bits on both, except
+/// that a CPU without fused multiply-adds may differ in the last bit of a double.
 template <std::floating_point R>
 SCANREC_HD R step_size(R log_step) {
   return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));

@@ -140,7 +140,7 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 
 /// The element types of arrays: float, double, std::complex of both, bfloat16, float16 and
 /// uint32_t. Affine maps modulo 2^32 are exactly associative, so with uint32_t every backend must
-/// match the loop bit for bit.
+/// match the sequential loop bit for bit.
 template <class T>
 concept element = requires {
   typename detail::element_traits<std::remove_cv_t<T>>::compute;

@@ -10,8 +10,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// Functions that executor and work_ref instantiate per type. They are named per instruction set;
-// the types executor and work_ref are not.
+// Functions that executor and work_ref instantiate per type. Their names include the instruction
+// set; the names of executor and work_ref do not.
 template <class Work>
 void call_work(const void* work, int worker) {
   (*static_cast<const Work*>(work))(worker);
@@ -57,13 +57,13 @@ class work_ref {
 ///
 /// Use it to run scans on a thread pool; the library owns none. Workers may run in any order and on
 /// any threads, also on fewer threads than workers, or one after the other. Every backend makes
-/// progress, since workers claim tasks in order and wait only for tasks that were claimed before.
+/// progress, since workers claim tasks in order and wait only for tasks that were claimed earlier.
 ///
 /// `work` does not throw. An executor may throw: its exception reaches the caller of the scan after
-/// all workers that have started have returned. It must not start any worker after that.
+/// all workers that have started have returned. It must not start any worker after it has thrown.
 ///
-/// This is not a std::function, because the linker could take the members of that from an object
-/// that is compiled for another CPU.
+/// This is not a std::function, because the linker could take the members of std::function from an
+/// object that was compiled for another CPU.
 class executor {
  public:
   SCANREC_INLINE executor() = default;

@@ -39,8 +39,8 @@ namespace scanrec::inline SCANREC_ABI::extend {
 
 // position<Axis, Assume> locates the lanes of a step. `time` and `channel` are indices of the first
 // lane in the sequence; `row` and `index` count from the element that the fields point at; `count`
-// is the number of lanes in use. rarely(condition) is false, and mostly(condition) is true, if a
-// kernel knows so at compile time.
+// is the number of lanes in use. Where the assumptions of a kernel allow it, rarely(condition) is
+// false and mostly(condition) is true at compile time. Otherwise both return the condition.
 using recurrence::assume;
 using recurrence::lane_axis;
 using recurrence::position;
@@ -65,7 +65,8 @@ using step_of = scanrec::detail::step_of<R>;
 
 // ---- the fields of a recurrence ---------------------------------------------------------------
 
-// Pointers and strides in scan order. A backend advances them; a recurrence loads and stores lanes.
+// Pointers and strides in scan order, the order in which a scan processes time. A backend advances
+// them; a recurrence loads and stores lanes.
 using recurrence::input_field;   // a sequence: load<Lane>(at), load_or_zero, load_neighbour(at, 1)
 using recurrence::output_field;  // a sequence: store(at, lane); a gradient: put(at, lane, sum)
 using recurrence::reset_field;   // the reset mask: present(), load<Mask>(at)
@@ -74,8 +75,8 @@ using recurrence::state_output;  // a value per sequence: put(at, lane)
 
 // `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. A
 // backend does not advance the pointer of a field that is not listed. List outputs in the order in
-// which the problem has them, `writes` first. Previous and next are meant in scan order; a list may
-// name neighbours on one side only.
+// which the problem has them, `writes` first. The entries name the next and the previous step in
+// scan order. A list may name neighbours on one side only.
 using recurrence::array_list;
 using recurrence::ends_in;
 using recurrence::only_if;

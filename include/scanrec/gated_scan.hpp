@@ -32,8 +32,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated. Exceptions of the cell propagate, as those of an operator do in
 ///          inclusive_scan.
-/// Error    as linear_scan for gate a and input u, plus the errors of a and u, which the
-///          activations state in ULP.
+/// Error    as linear_scan for gate a and input u, plus the errors of a and u, which
+///          cells/activation.hpp states in ULP.
 /// Cost     reads each array of the cell once; writes the output, and with memory::store the
 ///          states.
 /// Source   docs/qrnn.md.

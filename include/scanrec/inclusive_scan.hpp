@@ -39,8 +39,8 @@ template <sequence Elements>
 struct element_or_float<Elements> : std::type_identity<element_of<Elements>> {};
 template <class Elements>
 using prefix_options_for = prefix_options<typename element_or_float<Elements>::type>;
-/// Whether the elements or the results are a view. Tells these calls from those of the standard
-/// library.
+/// Whether the elements or the results are a view. Distinguishes these calls from those of the
+/// standard library.
 template <class Elements, class Results>
 concept scans_a_view = sequence<Elements> || sequence<Results>;
 

@@ -29,10 +29,10 @@ namespace scanrec::inline SCANREC_ABI {
 ///          type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], see docs/numerics.md. final_state has the
-///          bits of the last state, before it is rounded to a 16-bit storage type.
-/// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory
-///          again.
+/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], with L, S and s as in docs/numerics.md.
+///          final_state has the bits of the last state, before it is rounded to a 16-bit storage
+///          type.
+/// Cost     2 arrays read + 1 written; each element of a broadcast gate is read from memory once.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
 template <backend Backend, class Gate, class Input, class State>
 void linear_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
@@ -156,5 +156,5 @@ template <class Gate, class State, class GateTangent, class InputTangent, class 
 }  // namespace scanrec::inline SCANREC_ABI
 
 #if !defined(__CUDACC__)
-#include <scanrec/compiled.hpp>  // declares instantiations of other units, if any
+#include <scanrec/compiled.hpp>  // declares the instantiations of other files, if any
 #endif

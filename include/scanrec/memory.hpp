@@ -24,8 +24,9 @@ inline namespace SCANREC_ABI {
 inline constexpr std::int64_t checkpoint_interval = 128;
 }  // namespace SCANREC_ABI
 
-/// Stores checkpoints: the state before every `interval` steps, counted from the end of the scan.
-/// The backward pass recomputes the states between checkpoints, one interval at a time, in cache.
+/// Stores checkpoints: the state before each interval of 128 steps. Intervals are counted from the
+/// end of the scan. The backward pass recomputes the states between checkpoints, one interval at a
+/// time, in cache.
 ///
 /// Memory  `checkpoint_extents(shape)` elements of the compute type, 1/128 of an array of states;
 ///         the backward pass needs one interval of states per thread. Recomputed states are rounded

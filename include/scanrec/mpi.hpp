@@ -4,8 +4,8 @@
 //
 // Every process passes views of its own part of the sequence. The parts are in the order of the
 // ranks, may have any length, and may be empty. The processes exchange one map per part and
-// sequence (split_time.hpp) in a single all-gather. Each process folds the maps of the parts before
-// its own from left to right, which gives the state before its part, and then runs its part.
+// sequence (split_time.hpp) in a single all-gather. Each process folds the maps of the earlier
+// parts from left to right. This gives the state before its own part, which it then runs.
 #pragma once
 
 #include <scanrec/mpi/gated_scan.hpp>   // IWYU pragma: export

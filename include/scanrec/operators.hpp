@@ -20,7 +20,7 @@ namespace scanrec {
 ///
 /// The concept checks the syntax only. The author must ensure op(op(x, y), z) == op(x, op(y, z));
 /// check_associative tests it on samples. The operator need not commute: the earlier element is
-/// always the first argument. It is called from several threads at once.
+/// always the first argument. Several threads call the operator at once.
 template <class Op, class E>
 concept associative_operator = std::is_trivially_copyable_v<E> && std::default_initializable<E> &&
     requires(const Op& op, const E& earlier, const E& later) {

@@ -71,7 +71,7 @@ struct gated_options {
   /// Reset mask, as in scan_options.
   detail::sequence_option<const bool> resets{};
   /// (batch, time, channel): where true, the state keeps its value and the gates are ignored
-  /// (Krueger et al., Zoneout, 2017). Nothing is rescaled.
+  /// (Krueger et al., Zoneout, 2017). The other steps are not rescaled.
   detail::sequence_option<const bool> zoneout{};
 };
 

@@ -152,7 +152,7 @@ class planned_gated_scan {
       : call_(backend, r, p, detail::gated_scan_aliases, order == direction::reverse) {}
 
  private:
-  // Indices of arrays. Without outputs there is no such array in the list.
+  // Indices of arrays. If the call has no outputs, the list has no output array.
   static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int initial = pre_arrays, final = initial + 3 + (recurrence::puts_out ? 1 : 0),
                        output = recurrence::puts_out ? initial + 3 : initial + 4;

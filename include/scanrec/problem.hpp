@@ -2,8 +2,8 @@
 // problem: the description of a call, with the shapes, layout and use of its arrays but not their
 // element types.
 //
-// Calls describe their arrays in a problem, check it, and bring it to scan order; backends plan
-// from it. Code in this file accesses no elements.
+// Calls describe their arrays in a problem, check it, and bring it to scan order, the order in
+// which the scan processes time. Backends plan from it. Code in this file accesses no elements.
 #pragma once
 
 #include <array>

@@ -65,9 +65,9 @@ inline hippo_legs make_hippo_legs(std::int64_t n) {
   return result;
 }
 
-/// The initial system of S5. It keeps one eigenvalue of each conjugate pair, that with the positive
-/// imaginary part. B and C are drawn from a normal distribution and transformed to the eigenbasis;
-/// D is drawn from a normal distribution.
+/// The initial system of S5. It keeps one eigenvalue of each conjugate pair, the one with the
+/// positive imaginary part. B and C are drawn from a normal distribution and transformed to the
+/// eigenbasis; D is drawn from a normal distribution.
 ///
 /// Throws  argument_error unless every block has an even number of states.
 /// Source  Smith et al. (2023), sections 3.2, 4.3 and appendix B.1.

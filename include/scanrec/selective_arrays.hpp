@@ -24,10 +24,10 @@ SCANREC_INLINE constexpr strides states_last(const extents& shape) {
           .group = 1};
 }
 
-/// B or C. It has one of two shapes: per step, (batch, time, channel groups, group states), in
-/// which all channels of a group share B or C; or per channel, (channel, group states), constant in
-/// time. A complex B or C per step is a view of std::complex, or two views of its real and
-/// imaginary parts, in any stored type.
+/// B or C, in one of two shapes, both with states on the `group` axis. Per step: (batch, time,
+/// groups, states), with groups of channels on the `channel` axis; the channels of a group share B
+/// or C. Per channel: (channel, states), constant in time. A complex B or C per step is a view of
+/// std::complex, or two views of its real and imaginary parts, in any stored type.
 template <class V>
 struct bc_view {
   using part = detail::real_part_of<V>;
@@ -81,8 +81,8 @@ struct bc_view {
 /// std::complex of either. Step sizes, inputs and outputs are real.
 ///
 /// Shapes  u, delta, z: (batch, time, channel), in any element types whose compute type is V's real
-///         type. a: (channel, group states), with at most 2^31 - 1 states. d, delta_bias:
-///         (channel). The states of a channel are on the `group` axis. intervals: (batch, time, 1).
+///         type. a: (channel, states), with at most 2^31 - 1 states. d, delta_bias: (channel). The
+///         states of a channel are on the `group` axis. intervals: (batch, time, 1).
 /// Units   interval times step size times a is dimensionless.
 template <class V>
 struct selective_arrays {
@@ -102,11 +102,11 @@ struct selective_arrays {
 template <class V>
 struct selective_options {
   direction order = direction::forward;
-  detail::state_option<const V> initial_state{};  ///< (batch, channel, group states); absent: 0
+  detail::state_option<const V> initial_state{};  ///< (batch, channel, states); absent: 0
   detail::state_option<V> final_state{};          ///< the same shape; receives the last state
   detail::sequence_option<const bool> resets{};   ///< reset mask, as in scan_options
-  /// checkpoint_extents() of (batch, time, channel, group states). Receives the states before every
-  /// 128 steps, counted from the end of the scan, which selective_scan_vjp reads.
+  /// checkpoint_extents() of (batch, time, channel, states). Receives the states before each
+  /// interval of 128 steps, for selective_scan_vjp. Intervals are counted from the end of the scan.
   detail::sequence_option<V> checkpoints{};
 };
 

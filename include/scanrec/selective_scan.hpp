@@ -26,9 +26,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// A selective scan; V is the type of the states: float, double, or std::complex of either.
 ///
 /// Shapes   u, delta, z, out: (batch, time, channel), with any strides, including time-contiguous
-///          ones, in any element types whose compute type is V's real type. a: (channel, group
-///          states). b, c: bc_view. out may be absent if only the final state or checkpoints are
-///          wanted.
+///          ones, in any element types whose compute type is V's real type. a: (channel, states).
+///          b, c: bc_view. out may be absent if only the final state or checkpoints are wanted.
 /// Bits     For given shapes, the results have the same bits for any number of threads and have the
 ///          bits of `sequential`.
 /// Aliasing out may be u, delta or z, and final_state may be initial_state: same pointer, strides

@@ -72,9 +72,9 @@ namespace scanrec::inline SCANREC_ABI {
 ///         them. A state folded through maps is within the error bound of linear_scan over the
 ///         whole sequence.
 /// Cost    reads the input once and the gate twice. The second read of the gate stops when all
-///         products count as 0: below 2^-1022, or for float below 2^-278, no finite state
-///         contributes a representable number. A gate that is constant in time costs nothing. The
-///         calling thread converts gates to the wide type, some steps at a time.
+///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-278), where no
+///         finite state contributes a representable number. A gate that is constant in time costs
+///         nothing. The calling thread converts gates to the wide type, some steps at a time.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,
@@ -89,8 +89,9 @@ template <backend Backend, sequence Gate, sequence Input>
                            ends.values());
 }
 
-/// The maps of linear_scan_vjp over a part of time, c -> conj(a) c + u, from the gradients of the
-/// states after the part to those before it; a is the product of the gates.
+/// The maps c -> conj(a) c + u of linear_scan_vjp over a part of time. They take the gradients of
+/// the states after the part to the gradients of the states before it; a is the product of the
+/// gates.
 ///
 /// Shapes   gate, state_grad: (batch, time, channel) of the part; state_grad may be `none`.
 /// Throws, error, cost  as linear_scan_summary.

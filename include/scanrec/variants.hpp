@@ -12,8 +12,9 @@ namespace scanrec::inline SCANREC_ABI {
 /// Scan by doubling shifts: simple and parallel, but n log n work. For comparison and teaching.
 ///
 /// Bits   The results have the same bits for any number of threads and any executor.
-/// Memory all maps of the work items in progress: a factor and an offset per element, or two of
-///        each if threads share the passes of one work item. See workspace_bytes().
+/// Memory all maps of the work items (sequences that are scanned together) in progress: a factor
+///        and an offset per element, or two of each if threads share the passes of one work item.
+///        See workspace_bytes().
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
 ///        infinity never propagate backwards in time, to another channel, or past a reset.
 /// Source Hillis and Steele, Data Parallel Algorithms (1986).

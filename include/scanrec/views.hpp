@@ -115,7 +115,8 @@ struct sequence_view {
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view reversed() const {
     sequence_view turned = *this;
     turned.data = detail::moved(data, shape, strides, shape.time - 1, strides.time);
-    // Unsigned: with fewer than two steps the stride may be any number, even the lowest one.
+    // Unsigned, because with fewer than two steps the stride may be the lowest number, whose
+    // negation overflows.
     turned.strides.time = static_cast<std::int64_t>(-static_cast<std::uint64_t>(strides.time));
     return turned;
   }
@@ -207,7 +208,7 @@ state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
 
-// Deduction guides that report arguments of which there is no view.
+// Deduction guides that report arguments that cannot be viewed.
 template <>
 struct sequence_view<detail::no_element> {
   template <class Data, class... Rest>

@@ -82,8 +82,8 @@ typedef struct scanrec_scan_arrays {
 } scanrec_scan_arrays;
 
 /// Arrays of scanrec_linear_scan_vjp. A gradient that is read counts as 0 if absent; a gradient
-/// that is written may be absent. `state` is read only for gate_grad. `input` is read only for
-/// input_grad, if it holds logarithms.
+/// that is written may be absent. `state` is read only for gate_grad. `input` is read only if it
+/// holds logarithms and input_grad is present.
 typedef struct scanrec_vjp_arrays {
   scanrec_array gate, input, initial_state, resets, state;
   scanrec_array state_grad, final_grad;
@@ -100,16 +100,17 @@ typedef struct scanrec_jvp_arrays {
 
 /// Arrays of scanrec_gated_scan, which computes QRNN pooling. The pooling kind follows from the
 /// arrays that are present: f-pooling has no output_gate, and its outputs are the states;
-/// fo-pooling has no input_gate; ifo-pooling has all four.
+/// fo-pooling has no input_gate; ifo-pooling has the candidate and all three gates.
 typedef struct scanrec_gated_arrays {
   scanrec_array candidate, forget_gate, output_gate, input_gate;  ///< before their activations
   scanrec_array initial_state;                                    ///< absent: 0
   scanrec_array resets;                                           ///< as in scanrec_scan_arrays
   scanrec_array zoneout;  ///< bytes: 1 where the state keeps its value, else 0; may be absent
   scanrec_array output, final_state;
-  scanrec_array state;  ///< stored for the adjoint; may be absent, see the vjp arrays
-  /// An alternative to `state`: stores the states before every 128 steps, counted from the end of
-  /// the scan, in the type of initial states. There are (time - 1) / 128 along the time axis.
+  scanrec_array state;  ///< stored for the adjoint; may be absent, see scanrec_gated_vjp_arrays
+  /// An alternative to `state`: stores the states before each interval of 128 steps, in the type of
+  /// initial states. Intervals are counted from the end of the scan, so there are (time - 1) / 128
+  /// checkpoints along the time axis.
   scanrec_array checkpoints;
 } scanrec_gated_arrays;
 
@@ -150,7 +151,7 @@ typedef struct scanrec_typed_array {
   int32_t dtype;
 } scanrec_typed_array;
 
-/// Arrays of scanrec_selective_scan. The axes of each array, one per stride, are listed here.
+/// Arrays of scanrec_selective_scan. The comments list the axes of each array, one per stride.
 /// Arrays without their own type have the type of the problem, except d, delta_bias and intervals,
 /// which have its real type.
 typedef struct scanrec_selective_arrays {
@@ -168,7 +169,7 @@ typedef struct scanrec_selective_arrays {
   scanrec_array resets;         ///< bytes, as in scanrec_scan_arrays: batch, time, channel
   scanrec_typed_array out;      ///< batch, time, channel
   scanrec_array final_state;    ///< batch, channel, state
-  /// Batch, checkpoint, channel, state: stores (time - 1) / 128 checkpoints for the adjoint.
+  /// Axes: batch, checkpoint, channel, state. Stores (time - 1) / 128 checkpoints for the adjoint.
   scanrec_array checkpoints;
 } scanrec_selective_arrays;
 
@@ -206,8 +207,8 @@ typedef struct scanrec_causal_conv1d_problem {
   void* pool;
 } scanrec_causal_conv1d_problem;
 
-/// Arrays of scanrec_causal_conv1d. The axes of each array, one per stride, are listed here. Arrays
-/// without their own type have the type of the problem.
+/// Arrays of scanrec_causal_conv1d. The comments list the axes of each array, one per stride.
+/// Arrays without their own type have the type of the problem.
 typedef struct scanrec_causal_conv1d_arrays {
   scanrec_typed_array x;              ///< batch, time, channel
   scanrec_array weight;               ///< channel, tap; the tap of the oldest step first

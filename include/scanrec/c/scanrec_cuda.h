@@ -11,8 +11,7 @@ extern "C" {
 #endif
 
 /// Allocates `bytes` bytes of GPU memory, aligned to 16 bytes, for work that a call queues in the
-/// stream before it returns. Returns null if out of memory. A call allocates at most once in most
-/// cases, and sometimes not at all.
+/// stream before it returns. Returns null if out of memory. Most calls allocate once or not at all.
 typedef void* (*scanrec_cuda_allocate)(void* context, int64_t bytes);
 
 /// The stream and the allocator of a call. The GPU of the stream must be the current GPU of the

@@ -6,7 +6,7 @@
 // threads:
 //
 //     arrays<View>       a struct of its arrays of pre-activations, in the order of a packed buffer
-//     names              names of the arrays and their gradients for errors (array_name)
+//     names              names of the arrays and gradients in error messages (array_name)
 //     step<Lane>         the activated values of one step; lives in registers
 //     load(lanes...)     -> step: applies the activations
 //     map(step)          -> affine: state = a * state + u; or affine_with_rest
@@ -47,9 +47,9 @@ struct cell_cotangents {
 };
 
 /// The output of a step is the state after it. back() adds the gradient of the output to the carry,
-/// the gradient of the state from later steps.
+/// which is the gradient of the state from later steps.
 struct output_is_state {
-  static constexpr int array = -1;  // no array affects the output only
+  static constexpr int array = -1;  // no array affects only the output
   template <class Step, class Lane>
   SCANREC_HD static SCANREC_INLINE Lane of(const Step&, Lane state) {
     return state;
@@ -74,14 +74,14 @@ struct output_is_gated {
   }
 };
 
-/// A type that the calls accept as a cell. They report missing members at compile time.
+/// A type that the calls accept as a cell. The calls report missing members at compile time.
 template <class Cell>
 concept gated_cell = std::is_class_v<Cell> && requires {
   { Cell::names.size() } -> std::convertible_to<std::size_t>;
 };
 
 /// The cell used for 16-bit elements: the cell itself, unless a specialisation names a cell with
-/// activations that are accurate enough for 16 bits.
+/// faster activations that are accurate enough for 16 bits.
 template <class Cell>
 struct rough_cell {
   using type = Cell;

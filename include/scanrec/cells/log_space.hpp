@@ -17,9 +17,9 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// For an array that is not a logarithm, pass the activation identity: log_space<exponential,
 /// identity> takes logarithms of gates only. A logarithm of -infinity means a gate or input of 0,
-/// and its gradient is 0. Gates are multiplied and logarithms are not summed, so that errors do not
-/// grow with the logarithms. A gate close to 1 keeps the digits of its logarithm that rounding the
-/// gate would lose (docs/numerics.md, logarithmic gates).
+/// and its gradient is 0. The scan multiplies gates instead of summing their logarithms, so that
+/// errors do not grow with the logarithms. A gate close to 1 keeps the digits of its logarithm that
+/// rounding the gate would lose (docs/numerics.md, logarithmic gates).
 template <class Gate = activation::exponential, class Input = activation::exponential>
 struct log_space {
   using outputs = output_is_state;

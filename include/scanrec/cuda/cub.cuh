@@ -25,13 +25,14 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Writes the maps of all steps to memory, scans them with cub::DeviceScan (InclusiveScan for one
 /// sequence, InclusiveScanByKey for several), and computes the outputs of every step from the
-/// results. For comparison.
+/// results. This backend serves for comparison.
 ///
 /// Bits   Results may differ from run to run unless maps compose exactly, since the order in which
 ///        CUB combines tiles depends on timing.
-/// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. For
-///        sums over time, one number in the wide type per sequence and 64 steps, or per step if
-///        another gradient is a sum that keeps its time axis.
+/// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. A
+///        gradient that is a sum over time takes a number in the wide type per sequence and 64
+///        steps. If another gradient is a sum that keeps its time axis, it takes one per step
+///        instead.
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
 ///        infinity never propagate backwards in time, to another channel, or past a reset.
 /// Stream queues two kernels, those of CUB, and one for each gradient that is a sum over time or
@@ -66,9 +67,8 @@ struct cub_plan : slot_plan {
 
   explicit cub_plan(const problem& p) : slot_plan(p, p.shape.time, 1, true) {
     const std::int64_t items = grid.lane_count * grid.slots;
-    // CUB stores two values, a status and a key for each of its tiles, in arrays that it aligns. It
-    // does not report its tile size; this lower bound is far below the smallest tile of its
-    // policies.
+    // For each of its tiles, CUB stores two values, a status and a key in aligned arrays. CUB does
+    // not report its tile size. This lower bound is far below the smallest tile of its policies.
     const std::int64_t least_tile = map_bytes <= 32 ? 128 : 32, tiles = items / least_tile + 64;
     temporary_bytes = tiles * (2 * (map_bytes + 16) + 16) + 4096;
     first_byte = sums.reserve(temporary_bytes);

@@ -8,11 +8,11 @@
 
 namespace scanrec::cuda {
 
-/// Thrown if a call of the CUDA runtime fails or a kernel cannot be launched. what() reads "kernel
-/// launch: invalid configuration argument (error 9), device.cuh:61".
+/// Thrown if a call of the CUDA runtime fails or a kernel cannot be launched. what() is, for
+/// example, "kernel launch: invalid configuration argument (error 9), device.cuh:61".
 ///
-/// The runtime reports errors of running kernels in a later call, since this library never waits
-/// for its kernels.
+/// This library never waits for its kernels, so the runtime reports errors of running kernels in a
+/// later call.
 class error : public std::runtime_error {
  public:
   error(std::string call, int status, const std::string& text, std::string file, unsigned line)

@@ -170,7 +170,7 @@ struct s5_backward : s5_on_device<Backend, R> {
   }
 
  private:
-  // Calls f with the arguments of linear_scan_vjp, for every direction.
+  // Calls f with the arguments of linear_scan_vjp, once for every direction.
   template <class F>
   void for_scans(F f) const {
     static complex somewhere{};

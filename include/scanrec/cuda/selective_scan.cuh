@@ -24,7 +24,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Shapes, aliasing  those of selective_scan() on CPUs, with at most 256 states per channel
 ///          (double: 128; complex: half as many).
-/// Bits     Runs on GPUs of the same kind give the same bits. They depend on the numbers of
+/// Bits     Runs on GPUs of the same kind give the same bits. Bits depend on the numbers of
 ///          sequences, channels and states, but not on the number of steps.
 /// Memory   selective_scan_workspace_bytes(), which is 0.
 /// Stream   queues one kernel. Does not synchronise.

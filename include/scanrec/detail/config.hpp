@@ -44,8 +44,9 @@
 #define SCANREC_NEON 0
 #endif
 
-// Whether a multiply-add rounds once. Bits are guaranteed per "fused or not", never per ISA. A GPU
-// always fuses; the tag is that of the host, in both passes of a CUDA compiler.
+// Whether a multiply-add rounds once. The bits of results depend on this, but on nothing else of
+// the instruction set. A GPU always fuses; the tag is that of the host in both passes of a CUDA
+// compiler.
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
 #define SCANREC_FUSED 1
 #define SCANREC_FUSED_TAG fma
@@ -91,9 +92,10 @@
 
 // Lane functions are a handful of instructions: a call would cost more than the work.
 #define SCANREC_INLINE inline __attribute__((always_inline))
-// The same for a lambda; follows its parameters.
+// The attribute of a lambda, written after its parameters.
 #define SCANREC_LAMBDA __attribute__((always_inline))
-// Rare paths stay out of line on a CPU; on a GPU a call would cost registers.
+// Rare paths stay out of line on a CPU. They are inlined on a GPU, where a call would cost
+// registers.
 #if defined(__CUDA_ARCH__)
 #define SCANREC_NOINLINE SCANREC_INLINE
 #else

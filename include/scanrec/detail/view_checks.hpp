@@ -11,8 +11,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether an array has no elements in memory. An empty axis with a zero stride does not count: a
-/// gradient that is a sum over no elements is still written.
+/// Whether an array has no elements in memory. An empty axis with a zero stride does not make an
+/// array empty: a gradient that is a sum over no elements is still written.
 constexpr bool placeless(const extents& shape, const scanrec::strides& strides) {
   const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
   return none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
@@ -56,7 +56,7 @@ constexpr T* moved(T* data, const extents& shape, const scanrec::strides& stride
   return data == nullptr || placeless(shape, strides) ? data : data + positions * stride;
 }
 
-/// The number of steps of one sequence that contains a whole span.
+/// The number of steps if a whole span is one sequence.
 constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
   const auto elements = static_cast<std::int64_t>(size);
   if (channels < 1) refuse("sequence_view", "channels", "1 or more", text(channels));

@@ -16,12 +16,13 @@ inline constexpr bool is_state_view = false;
 template <class T>
 inline constexpr bool is_state_view<state_view<T>> = true;
 
-/// A view that accepts any argument and reports an argument that does not convert to the view with
-/// a readable static_assert. Plain views accept only what they convert from, so that functions can
-/// be overloaded on them.
+/// A view as a parameter that accepts any argument, and rejects arguments that do not convert to
+/// the view by a readable static_assert. Other views accept only arguments that convert, so that
+/// functions can be overloaded on them.
 template <class View>
 struct view_parameter : View {
-  // The view's constructors are repeated here, since inherited ones would not be always inlined.
+  // The view's constructors are repeated here, since inherited constructors would not always be
+  // inlined.
   SCANREC_INLINE constexpr view_parameter() = default;
   template <class Data>
   SCANREC_INLINE constexpr view_parameter(Data&& data, const extents& shape)
@@ -56,7 +57,7 @@ struct view_parameter : View {
   }
 };
 
-/// Options that are states or sequences.
+/// The types of options that are states or sequences.
 template <class T>
 using state_option = view_parameter<state_view<T>>;
 template <class T>

@@ -38,8 +38,8 @@ struct mamba_stream {
 };
 
 /// The data that forward() stores for backward(): for every step u and z, the outputs of the scan,
-/// low, B and C; and the states before every 128 steps. The convolution, delta and the other states
-/// are recomputed.
+/// low, B and C; and the checkpoints of the scan. The convolution, delta and the other states are
+/// recomputed.
 template <class R>
 struct mamba_memory {
   using matrix = typename mamba_parameters<R>::matrix;
@@ -130,7 +130,7 @@ class mamba_layer {
   /// Bits     For a sequence in several chunks, scan and convolution have the bits of a single
   ///          call. The matrix products are Eigen's, which may round differently for other numbers
   ///          of rows.
-  /// Aliasing y may be x. Otherwise no arguments share memory, and y does not share memory with the
+  /// Aliasing y may be x. No other arguments may share memory, and y may not share memory with the
   ///          weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
@@ -182,7 +182,7 @@ class mamba_layer {
   /// treated as constant: no gradient flows into the previous chunk. Overwrites `memory`: the
   /// gradients of u and z replace u and z.
   ///
-  /// Aliasing x_grad may be x or y_grad. Otherwise no arguments share memory, and x_grad does not
+  /// Aliasing x_grad may be x or y_grad. No other arguments may share memory, and x_grad may not
   ///          share memory with the weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
@@ -218,8 +218,7 @@ class mamba_layer {
     causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
     matrix delta = memory.low.leftCols(K) * weights.delta;
 
-    // The gradients of the scan. Those of delta, z and the outputs overwrite delta, z and the
-    // outputs.
+    // The gradients of the scan. The gradients of delta, z and the outputs overwrite these arrays.
     const matrix decay = -weights.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
     row d_grad(D), bias_grad(D);

@@ -116,7 +116,7 @@ class qrnn_layer {
   /// Computes the outputs y of the layer for inputs u with steps * batch rows. Continues from the
   /// stream `carried` and updates it for the next chunk.
   ///
-  /// Aliasing y may be u. Otherwise no arguments share memory, and y does not share memory with the
+  /// Aliasing y may be u. No other arguments may share memory, and y may not share memory with the
   ///          weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const rows& u, std::int64_t batch, stream& carried, memory_type& memory,
@@ -142,7 +142,7 @@ class qrnn_layer {
       memory.pre.middleRows(first, inputs.rows()).noalias() +=
           inputs * weights.taps[static_cast<std::size_t>(tap)];
     });
-    // Before y is written, because y may be u.
+    // The stream is updated before y is written, because y may be u.
     const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
     if (old > 0) carried.past.topRows(old) = memory.start.past.bottomRows(old);
     if (fresh > 0) carried.past.bottomRows(fresh) = u.bottomRows(fresh);
@@ -176,7 +176,7 @@ class qrnn_layer {
   /// previous chunk. Overwrites `memory`: the gradients of the pre-activations replace the
   /// pre-activations.
   ///
-  /// Aliasing u_grad may be u or y_grad. Otherwise no arguments share memory, and u_grad does not
+  /// Aliasing u_grad may be u or y_grad. No other arguments may share memory, and u_grad may not
   ///          share memory with the weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(const rows& u, std::int64_t batch, memory_type& memory, const rows& y_grad,
@@ -222,7 +222,8 @@ class qrnn_layer {
           inputs.transpose() * memory.pre.middleRows(first, inputs.rows());
     });
     if (!u_grad) return;
-    // Only now, because u_grad may be u. Tap k of step t + k reads the input of step t.
+    // u_grad is written only now, because it may be u. Tap k of step t + k reads the input of step
+    // t.
     u_grad->setZero(steps * batch, sizes_.inputs);
     for (std::int64_t tap = 0; tap < std::min(sizes_.window, steps); ++tap) {
       const std::int64_t seen = (steps - tap) * batch;

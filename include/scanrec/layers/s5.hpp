@@ -106,7 +106,7 @@ class s5_layer {
   /// null, continues from its states and updates them for the next chunk; this is not possible with
   /// bidirectional systems.
   ///
-  /// Aliasing y may be u. Otherwise no arguments share memory, and y does not share memory with the
+  /// Aliasing y may be u. No other arguments may share memory, and y may not share memory with the
   ///          weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
@@ -158,7 +158,7 @@ class s5_layer {
   /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
   /// gradient of u. The states before the chunk are treated as constants.
   ///
-  /// Aliasing u_grad may be y_grad. Otherwise no arguments share memory, and u_grad does not share
+  /// Aliasing u_grad may be y_grad. No other arguments may share memory, and u_grad may not share
   ///          memory with the weights.
   /// Throws   argument_error, before anything is written; std::bad_alloc.
   void backward(std::int64_t batch, const memory_type& m, const matrix& y_grad,

@@ -47,8 +47,10 @@ struct gated_vjp_options {
 /// Shapes, memory  as gated_scan, of this part. Batch, channel, group, cell and types are the same
 ///          in every process.
 /// Bits, traffic, throws  as mpi::linear_scan.
-/// Cost     a part that is neither first nor last is read and activated once in addition, to
-///          compute its final state, and again until all products of gates count as 0.
+/// Cost     a part that is neither first nor last reads its arrays and computes its activations up
+///          to twice more. One additional run gives its final state. The other multiplies its
+///          gates, and stops early once the product of every sequence is small enough to count as
+///          0.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(

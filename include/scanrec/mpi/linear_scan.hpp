@@ -66,12 +66,13 @@ struct vjp_options {
 /// Traffic one all-gather with one map per sequence and process (two numbers in the wide type, 16
 ///         bytes for float), and 72 bytes to compare arguments. With exchange::scan, each process
 ///         sends one map per sequence to about log2(processes) others, and 4 bytes. If states are
-///         not finite, one more message per part.
-/// Cost    a part that is neither first nor last reads its gate before it is processed, until all
-///         products of gates count as 0. If they do within an eighth of its steps, the calling
-///         thread adds the contribution of the state before the part to those steps afterwards.
-///         Otherwise the part reads gate and input twice; so it does if `state` is `none`, aliases
-///         the input, or is not stored in the compute type.
+///         not finite, each part after them gets one more message.
+/// Cost    a part that is neither first nor last begins by multiplying its gates. It stops reading
+///         them once the product of every sequence is small enough to count as 0. If that happens
+///         within an eighth of its steps, the part runs once, and the calling thread adds the
+///         contribution of the state before the part to those steps afterwards. Otherwise the part
+///         reads gate and input twice. It also reads them twice if `state` is `none`, aliases the
+///         input, or is not stored in the compute type.
 /// Throws  argument_error in the process with the invalid argument, and mpi::error in the others;
 ///         no process has written anything then. mpi::error also for errors of MPI, if the error
 ///         handler of the communicator returns them.
@@ -83,7 +84,8 @@ void linear_scan(
   static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
   const extents shape = gate.shape;
   const detail::parts all(comm, options.order == direction::reverse, options.exchange);
-  // The checks of linear_scan on this part, with each output in turn as the final state.
+  // The checks of linear_scan on this part. They run with each output state in turn as the final
+  // state.
   const auto check = [&](const state_view<value>& final_state) {
     static_cast<void>(linear_scan_problem(
         gate, input, state,
@@ -162,10 +164,10 @@ void linear_scan_jvp(
 /// Shapes   as linear_scan_vjp, of this part. options.entering_state is the one that the forward
 ///          call returned. initial_grad receives the gradient of the state before this part; in the
 ///          first part, that is the gradient of the initial state. A gradient that is a sum over
-///          time contains the terms of this part only: if processes share a gate, the caller adds
-///          the sums.
-/// Cost     a part that is neither first nor last reads its gate until all products of gates count
-///          as 0, and gate and state_grad once in addition, before it is processed.
+///          time contains the terms of this part only. If processes share a gate, the caller must
+///          add their sums.
+/// Cost     a part that is neither first nor last reads gate and state_grad once more. Before that,
+///          it reads its gate until the product of every sequence is small enough to count as 0.
 /// Bits, traffic, throws  as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>

@@ -284,7 +284,8 @@ class conv1d_forward : public conv1d_tile<V, W> {
     if (!p.final_state.present()) return;
     const std::int64_t first = p.time - p.final_steps, start = this->last_sequence(first);
     lane* const row = this->x_;
-    // One step at a time, ascending, so that each write follows the last read of its memory.
+    // Copies one step at a time in ascending order, so that each write follows the last read of its
+    // memory.
     for (std::int64_t t = first; t < p.time; ++t) {
       if (t >= start && t >= 0)
         this->load(p.x, t, 1, row);

@@ -83,7 +83,7 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // The same for the whole carry. Sums that do not run over time are left out.
+  // Joins and splits whole carries. Leaves out sums that do not run over time.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};
@@ -114,7 +114,7 @@ struct channel_packs {
   // For every pack i, or for up to `Abreast` packs as one lane: take(i, number of packs), then
   // body(position, carry) for every step, then give(i, carry). The loop over single packs is
   // written out, because GCC 12 does not unswitch it through a lambda, which costs gated cells up
-  // to a tenth.
+  // to a tenth of their speed.
   template <assume Assume, int Abreast, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {

@@ -76,8 +76,8 @@ struct demands_of_sums {
   bool any = false;                                     // whether there are sums
   bool time_kept = false;                               // whether a sum keeps the time axis
   bool channel_whole = false;                           // such a sum adds over channels
-  bool batch_together = false, group_together = false;  // such a sum adds over these rows
-  bool batch_can_span = true, group_can_span = true;    // whether a work item may have several
+  bool batch_together = false, group_together = false;  // such a sum adds over them
+  bool batch_can_span = true, group_can_span = true;    // a work item may have several of them
   bool crosses_rows = false;                            // whether a sum adds over rows
   bool crosses_channels = false;                        // whether a sum adds over channels
 };
@@ -101,8 +101,8 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
-/// Fewest elements of a work item if rows are short. It is small enough that the work items of a
-/// large call end on many threads at about the same time.
+/// Fewest elements of a work item if rows are short. It is so small that many threads finish their
+/// work items of a large call at about the same time.
 inline std::int64_t elements_of_item(const problem& p) {
   return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
                     tile_policy::item_elements / 4, tile_policy::item_elements);
@@ -110,9 +110,9 @@ inline std::int64_t elements_of_item(const problem& p) {
 
 // ---- strips of channels -------------------------------------------------------------------------
 
-/// Along channels, a strip is the part of a row whose state fits in L1. Along time, it is one
-/// channel, or several short ones. This depends on the shape only; choose_width narrows strips for
-/// the threads.
+/// With lanes along channels, a strip is the part of a row whose state fits in L1. With lanes along
+/// time, it is one channel, or several short ones. This depends on the shape only; choose_width
+/// narrows strips for the threads.
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
   std::int64_t narrowest = 1;  // a pack, or `widest` if sums over channels require fixed strips
@@ -195,8 +195,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   chosen.split = enough && strips.most < (asked > 0 ? policy::enough_packs : wanted);
   std::int64_t tiles = 1;
   if (chosen.split) {
-    // The total is about a multiple of the number of threads that the call can use, so that 2, 4,
-    // ... threads have whole rounds.
+    // The total number of tiles is about a multiple of the number of threads that the call can use,
+    // so that 2, 4, ... threads have whole rounds.
     const std::int64_t items =
         clipped_product(p.shape.group * p.shape.batch / strips.together,
                         ceil_div(p.shape.channel, strips.widest), most_bytes);
@@ -206,8 +206,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
             std::max<std::int64_t>(items, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
-    // A large call has a few tiles, which workers process in turn. Short sequences along time stay
-    // whole.
+    // A large call has a few tiles, which workers process in turn. Combined short sequences with
+    // lanes along time stay whole.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_item(p) * 4, 1, policy::most_turns);
   }
@@ -215,7 +215,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
     chosen.tile_steps = chosen.split ? of_split : asked;
   } else if (sums.time_kept && !chosen.split) {
     chosen.tile_steps = policy::sum_steps;
-  } else {  // tiles of about the same length, and no fewer if the grain is coarse
+  } else {  // tiles of about the same length; a coarse grain must not leave too few
     const std::int64_t least = ceil_div(steps, tiles), longer = round_up(least, grain);
     const bool too_few = 5 * ceil_div(steps, longer) < 4 * tiles;
     chosen.tile_steps = too_few ? std::max(longer - grain, grain) : longer;
@@ -228,8 +228,9 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
 
 // ---- rows per work item -------------------------------------------------------------------------
 
-/// Batch rows and groups per work item. Short rows are combined. So are rows that share a sum over
-/// time, and with very many strips those that share any sum, so that no totals are needed.
+/// Batch rows and groups per work item. Short rows are combined, and so are the rows over which a
+/// sum that keeps the time axis adds. With very many strips, rows that share any sum are combined
+/// too, so that no totals are needed.
 struct row_choice {
   std::int64_t batches = 1, groups = 1;
 };

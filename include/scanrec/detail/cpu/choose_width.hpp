@@ -28,7 +28,7 @@ struct width_costs {
 /// piece of the row. Among equal costs the widest strip wins.
 ///
 /// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
-/// many work items as threads, few tiles wait.
+/// many work items as threads, few tiles wait for their carry.
 inline width_choice choose_width(const width_costs& of, int threads) {
   // The relative costs of a tile: in a whole work item, with a known carry, reduced first.
   constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;

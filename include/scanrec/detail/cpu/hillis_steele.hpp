@@ -57,8 +57,8 @@ struct doubling_scan : map_scan {
     if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
     for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
       const std::int64_t low = (first + apart) * width, count = steps * width - low;
-      // Elements before `low` are final. The previous pass wrote only this range to one buffer
-      // instead of both.
+      // Elements before `low` are final. The previous pass wrote the range below to one buffer
+      // only, so copy it to the other.
       if (plan.shape.shared)
         for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
           to.store(i, from.template load<Map>(i));
@@ -69,7 +69,8 @@ struct doubling_scan : map_scan {
     }
     return from;
   }
-  // Later elements first: in place, the element `apart` positions earlier is not overwritten yet.
+  // Processes later elements first. In place, the element `apart` positions earlier is then not
+  // overwritten yet.
   template <class Map, int Lanes, class Maps, class Algebra>
   [[gnu::noinline]] static void combine_range(Maps from, Maps to, std::int64_t apart,
                                               std::int64_t begin, std::int64_t end,

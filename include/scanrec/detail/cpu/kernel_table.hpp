@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A table of the functions that the tiled backend runs on a tile, with all code that depends on the
-// recurrence. Each function is called once per tile and row, so all recurrences share one driver
-// (tile_schedule.hpp). The loops over steps are in kernels_by_channel.hpp, kernels_by_time.hpp and
-// kernels_by_element.hpp.
+// recurrence. Each function is called only once per tile and row, so a call through a pointer costs
+// little, and all recurrences share one driver (tile_schedule.hpp). The loops over steps are in
+// kernels_by_channel.hpp, kernels_by_time.hpp and kernels_by_element.hpp.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct kernel_table {
   void (*reduce)(const tile_row&, std::byte* reductions);
   /// Processes the tile from the states in the slots, and flushes running sums.
   void (*run)(const tile_row&, std::byte* slots);
-  /// Runs and reduces a tile whose carry is known, with the same bits.
+  /// Runs and reduces a tile whose carry is known. Same bits as `reduce` and `run`.
   void (*run_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
@@ -148,7 +148,7 @@ struct kernel_table_of {
     reduction* const reductions = as<reduction>(reductions_of_row);
     kernel::clear(row.where, reductions);
     // Along time, packs compose in groups that must be the same as in `reduce`. Recomputed parts
-    // would split them.
+    // would split these groups.
     if (kernel::position::along == recurrence::lane_axis::time && row.room.bytes > 0) {
       kernel::reduce(at_row(row), row.where, reductions, row.plan);
       return run(row, slots_of_row);

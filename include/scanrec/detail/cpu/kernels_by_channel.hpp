@@ -141,9 +141,10 @@ struct kernels_by_channel
                                         bool writes, F f) {
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
-                                // From memory, rows are processed one by one, in the order of
-                                // addresses. In cache, and if a row has few packs, several steps of
-                                // each pack are processed, so that its state stays in registers.
+                                // If the arrays are in memory, rows are processed one by one, in
+                                // the order of addresses. If they are in cache, or a row has few
+                                // packs, several steps of each pack are processed, so that its
+                                // state stays in registers.
                                 const bool few = b.channels <= abreast * lanes;
                                 f(piece, b, few ? few_steps : plan.steps_per_carry);
                               });
@@ -186,7 +187,7 @@ struct kernels_by_channel
     });
   }
 
-  // `composed` is null, or one reduction per pack, which then takes the maps of the steps as well.
+  // `composed` is null, or has one reduction per pack, to which the maps of the steps are added.
   template <class Composed>
   static void run_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                         std::int64_t sequence_steps, course way) {
@@ -241,15 +242,15 @@ struct kernels_by_channel
     else
       reduce_packs<assume::all_lanes>(r, where, reductions, way);
   }
-  // Packs are composed row by row, in memory order. A single pack without prefetches is the
-  // exception: its map would go through memory at every step.
+  // Packs are composed row by row, in memory order. A single pack is the exception: row by row, its
+  // map would go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
-  // From memory, each row is processed from end to end before the next. Descending blocks that
-  // ascend within groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long).
-  // In cache, several steps of a pack, or of packs side by side, are processed at a time. The
-  // number of packs side by side depends on the number of registers. It must not affect the order
-  // of sums, so calls that sum over lanes are processed row by row. A block of less than a pack has
-  // one state, which stays in registers.
+  // If the arrays are in memory, each row is processed from end to end before the next. Descending
+  // blocks that ascend within groups of packs defeat hardware prefetchers (the adjoint took 1.7
+  // times as long). If they are in cache, several steps of a pack, or of packs side by side, are
+  // processed at a time. The number of packs side by side depends on the number of registers. It
+  // must not affect the order of sums, so calls that sum over lanes are processed row by row. A
+  // block of less than a pack has one state, which stays in registers.
   template <assume Assume, class Composed>
   static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
                          course way) {
@@ -304,8 +305,8 @@ struct kernels_by_channel
     slots[i].state = after;
     if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
   }
-  // Processes the channels past the last whole pack, right after the rest of their row. In a second
-  // pass over the rows memory would be idle: rows of 250 channels took 1.4 times as long.
+  // Processes the channels past the last whole pack, right after the rest of their row. A second
+  // pass over the rows would leave the memory idle: rows of 250 channels took 1.4 times as long.
   template <class Composed>
   [[gnu::noinline]] static void run_rest(const R& r, const block& where, std::int64_t row,
                                          slot* slots, Composed composed, course way) {

@@ -34,7 +34,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///     first_state(steps, shape)   the slot of the state before the first step
 ///     kept_bytes(problem, shape)  working set of one sequence
 ///     cached_bytes                target working set of a work item
-///     lines_of_a_row(problem)     preferred number of channels scanned together, each a line
+///     lines_of_a_row(problem)     preferred number of lines of a row scanned together
 ///     rows(problem, strip)        preferred number of batch rows scanned together
 ///     scratch_bytes(problem, plan)  per work item, in addition to the maps
 ///

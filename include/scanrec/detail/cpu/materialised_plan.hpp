@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of backends that store maps, and the workers that share a scan.
+// The plan of backends that store maps, and the workers that share a scan. materialised.hpp defines
+// work items, lines, slots and planes.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ struct materialised_scan_plan {
   bool along_time = false;    ///< lanes are consecutive steps; else channels
   std::int64_t strip = 1;     ///< channels per work item
   std::int64_t rows = 1;      ///< batch rows per work item
-  std::int64_t items = 0;     ///< pieces of work
+  std::int64_t items = 0;     ///< work items
   bool shared = false;        ///< whether threads share the passes of one work item
   int threads = 1;
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer

@@ -108,7 +108,8 @@ class planned_call {
   [[nodiscard]] const tile_plan& plan() const { return plan_; }
 
  private:
-  // One row that one worker processes from the first step to the last, without sums.
+  // Whether the call is one row that one worker processes from the first step to the last, without
+  // sums.
   static bool takes_no_driver(const tile_plan& plan) {
     return plan.items == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
            plan.shape.group * plan.shape.batch == 1 && !plan.rows_together &&
@@ -150,7 +151,7 @@ class planned_call {
   // Two arrays, one of them written, that must not overlap.
   struct pair {
     std::int8_t written, other;
-    bool may_be_one;  // unless they begin at the same address
+    bool may_be_one;  // whether both may begin at the same address
   };
   void find_pairs() {
     for (int i = 0; i < problem_.count; ++i) {

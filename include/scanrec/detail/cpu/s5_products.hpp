@@ -24,7 +24,7 @@ struct s5_products : s5_call<R> {
   using matrix = typename system::template matrix<R>;
 
   const system& s;
-  typename system::template vector<complex> gate, scale;  // if steps vary: unused, and 1
+  typename system::template vector<complex> gate, scale;  // if steps vary: gate unused, scale 1
   matrix to_states;                                       // H x 2P: B_bar, transposed
   matrix to_outputs;                                      // 2P (4P) x Q: C, transposed
 

@@ -65,7 +65,7 @@ class selective_adjoint : selective_tile<V, W> {
   [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
   /// Turns the gradients of the states after a checkpoint interval into those of the states before
-  /// it. At the last interval `grads` is set first.
+  /// it. At the last interval, `grads` starts from the gradient of the final state.
   void run(const selective_position& position, state* grads, const selective_totals& totals) {
     this->stand_at(position);
     if (position.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);

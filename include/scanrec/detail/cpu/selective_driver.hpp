@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs the tasks of a selective scan, and sums gradients over channels and sequences.
 //
-// A task is one checkpoint interval of one channel block. All blocks of an interval come before
-// those of the next. A block waits only for its own last interval, so a few blocks keep many
-// workers busy. The gradients of a B and C that vary with the step are sums over channel blocks:
-// each block adds its share after the blocks before it, so the bits do not depend on the number of
-// workers.
+// A task is one checkpoint interval of one channel block. In the order of tasks, all blocks of an
+// interval come before those of the next interval. The states of a task depend only on the previous
+// interval of its own block. The gradients of a B and C that vary with the step are sums over
+// channel blocks: each block adds its share after the blocks before it, so the bits do not depend
+// on the number of workers.
 #pragma once
 
 #include <algorithm>

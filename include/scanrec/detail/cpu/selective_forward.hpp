@@ -24,7 +24,8 @@ class selective_forward : selective_tile<V, W> {
   selective_forward(const selective_problem<V>& p, arena& memory)
       : base(p, selective_chunk, false, memory) {}
 
-  /// Updates the states over one interval. At the first interval it sets them.
+  /// Updates the states over one interval. At the first interval, `states` starts from the initial
+  /// state.
   void run(const selective_position& position, state* states) {
     const selective_problem<V>& p = this->p_;
     if constexpr (steps_of_packs)

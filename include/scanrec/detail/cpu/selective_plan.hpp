@@ -13,8 +13,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The constants of the division.
 struct selective_policy {
-  /// If there are fewer strips than this, a strip has one pack. It has two packs below twice and
-  /// four below four times as many.
+  /// A strip has four, two or one packs: the largest number that leaves at least this many strips.
   static constexpr std::int64_t enough_strips = 96;
   /// (steps x channels x states) per thread below which another thread costs more than it saves.
   static constexpr std::int64_t thread_elements = 256 * 1024;
@@ -22,7 +21,7 @@ struct selective_policy {
 
 /// The division of a call.
 struct selective_plan {
-  std::int64_t channels = 0, groups = 1;  // per group; per sequence
+  std::int64_t channels = 0, groups = 1;  // channels of a group; groups of a sequence
   std::int64_t group_packs = 0;           // per group of one sequence
   std::int64_t strip_packs = 1;
   std::int64_t group_strips = 0;

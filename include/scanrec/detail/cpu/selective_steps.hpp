@@ -17,7 +17,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class State>
 struct bc_rows {
   using scalar = simd::scalar_of<simd::real_lane_t<State>>;
-  /// States that are contiguous in a row. The next states follow after all steps of these.
+  /// States that are contiguous in a row. All steps of these states are stored before the next
+  /// states.
   static constexpr int width = simd::lanes_v<scalar>;
 
   const scalar* shared = nullptr;     // (block of states, step, state)
@@ -56,8 +57,8 @@ struct selective_rows {
   bc_rows<State> b, c;
 };
 
-/// Kernel variants: `any` handles all calls. `decaying` omits tests: gates are at most 1, and B and
-/// C vary with the step.
+/// Kernel variants: `any` handles all calls. `decaying` omits tests. It requires gates of at most
+/// 1, and B and C that vary with the step.
 enum class selective_case { any, decaying };
 
 /// Sets the states of lanes that are reset to 0. Returns the delta of the gates, which is 0 there.

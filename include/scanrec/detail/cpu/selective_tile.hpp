@@ -65,7 +65,7 @@ class selective_tile {
       grows_ = grows_ ||
                !simd::all_zero(simd::select_less(zero(), part_of<0>(a_values_[n]), one(), zero()));
   }
-  /// The same without values per state.
+  /// Moves to a position without loading the values per state.
   void stand_at_channels(const selective_position& position) {
     at_ = position;
     d_ = load_channels(p_.d), bias_ = load_channels(p_.bias);

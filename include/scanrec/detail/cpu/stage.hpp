@@ -136,8 +136,8 @@ class staged_block {
   alignas(64) std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * largest];
 };
 
-/// Like standing_at, but only a copy if nothing moves. In a small call, the next copy would
-/// otherwise wait for the stores of the addresses.
+/// Like standing_at, but returns a plain copy if nothing moves. In a small call, the next copy
+/// would otherwise wait for the stores of the addresses.
 template <class R>
 SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
   return time == 0 && channel == 0 ? r : standing_at(r, time, channel);

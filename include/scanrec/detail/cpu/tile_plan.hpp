@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The plan of the tiled backend as data: the work items and tiles of a problem, and the layout of
-// scratch memory. choose_tiles.hpp makes the plan.
+// scratch memory. A work item is a strip (a block of adjacent channels) of some batch rows; its
+// time may be split into tiles. choose_tiles.hpp makes the plan.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,7 @@ struct sum_plan {
   bool active = false;
   bool time_kept = false;      // one sum per step, complete at the end of every tile
   bool row_scope = false;      // complete at the end of a batch row; else of a work item
-  bool complete = false;       // that scope contains every term; else it is added to totals
+  bool complete = false;       // the scope contains every term; else the sum is added to totals
   scanrec::strides strides{};  // of the accumulators of one scope
   std::int64_t elements = 0;
   std::int64_t wide_bytes = 0;       // per element
@@ -66,7 +67,7 @@ struct step_plan {
     step_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = ahead.time >= memory::checkpoint_interval;  // prefetched before
+    const bool there = ahead.time >= memory::checkpoint_interval;  // already prefetched
     if (lanes.along == recurrence::lane_axis::time || there) back.ahead = {};
     return back;
   }

@@ -46,7 +46,7 @@ struct tile_policy {
   static constexpr std::int64_t thread_elements = 32 * 1024;
   /// Stores are non-temporal if a call touches at least this many bytes.
   static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
-  /// Steps per load of the carry: from memory (whole rows in address order), and in cache.
+  /// Steps per load of the carry, for arrays in memory (whole rows in address order) and in cache.
   static constexpr std::int64_t steps_from_memory = 1;
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more bytes than this counts as in cache.

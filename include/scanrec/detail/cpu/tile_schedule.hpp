@@ -113,9 +113,9 @@ class tile_schedule {
     if (!plan_.items_whole) return task % plan_.items;
     return falls() ? plan_.items - 1 - task : task;
   }
-  // Whole work items have descending addresses if their steps have, because hardware prefetchers
-  // continue from one sequence to the next. This does not hold if sums are added in the order of
-  // work items.
+  // Whether work items are processed from the last to the first. This is the case if addresses
+  // descend along the steps, because hardware prefetchers then continue from one sequence to the
+  // next. Sums that are added in the order of work items rule it out.
   bool falls() const { return plan_.items_whole && plan_.lanes.reversed && !in_turns_; }
 
   // The distance from one tile to another. The pass over the first, which is in cache, prefetches

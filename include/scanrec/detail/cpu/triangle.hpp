@@ -36,7 +36,7 @@ struct triangle_offsets {
     const std::int64_t n = round_up(chunk, triangle_block);
     last_row = round_up(n * n * value_bytes, 64);
     running = last_row + round_up(n * value_bytes, 64);
-    all = running + round_up((n + 1) * 2 * value_bytes, 64);  // wide: at most twice as large
+    all = running + round_up((n + 1) * 2 * value_bytes, 64);  // wide is at most twice as large
   }
 };
 

@@ -56,7 +56,7 @@ struct triangular_scan : map_scan {
                           cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {})))
                : 1;
   }
-  /// Enough rows for wide products, and to make up for the cost of building a triangle.
+  /// As many rows as make products wide and outweigh the cost of building a triangle.
   std::int64_t rows(const problem& p, std::int64_t strip) const {
     if (!across_rows) return 1;
     return std::max(ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)),
@@ -91,7 +91,7 @@ struct triangular_scan : map_scan {
                                       value_bytes,
                                   64);
       offsets = resets + (s.gate == shared_gate::in_time ? 0 : round_up(factored * length, 64));
-      // In the wide type, which is at most twice as large.
+      // Maps of chunks are in the wide type, which is at most twice as large.
       products = offsets + round_up(sequences * chunks * 2 * value_bytes, 64);
       chunk_resets = products + round_up(sequences * chunks * 2 * value_bytes, 64);
       triangles = chunk_resets + round_up(sequences * chunks, 64);
@@ -151,7 +151,7 @@ class triangular_scan::on {
   }
 
  private:
-  // Number of items of this many elements that are worth a piece of their own.
+  // Number of items, of this many elements each, that make up a piece worth a thread's time.
   static std::int64_t grains(std::int64_t elements) {
     return ceil_div(team::worth_a_piece, elements);
   }

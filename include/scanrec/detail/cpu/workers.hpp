@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Workers: run by the caller's executor, by OpenMP if compiled in, or by POSIX threads. No
-// exception leaves a worker, no worker waits for one that has thrown, and the caller gets the first
-// exception.
+// Runs the workers of a call on the caller's executor, on OpenMP if compiled in, or on POSIX
+// threads. No exception leaves a worker, no worker waits for one that has thrown, and the caller
+// gets the first exception.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,8 @@ inline void run_workers(int workers, const work_ref& work) {
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (int worker = 0; worker < workers; ++worker) work(worker);
 #else
-  // std::thread would leave members of std::unique_ptr in the object.
+  // Not std::thread, which would leave members of std::unique_ptr in the object: their names are
+  // the same for all instruction sets.
   const auto run = [&]() noexcept {
     struct helper {
       const work_ref* work;

@@ -19,10 +19,10 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Chooses between `lanes` and `look_back` by shape, layout and types, not by the GPU. So bits do
 /// not depend on the GPU.
 ///
-/// Uses `lanes` in three cases: there are at most 64 steps; maps are too large for shared memory
-/// (more than about 180 bytes); or there are enough sequences to fill a GPU. The third case
-/// excludes sequences that are contiguous along time, unless their elements have more than 16
-/// bytes. Uses `look_back` otherwise.
+/// Uses `lanes` in three cases: there are at most 64 steps; the map of a step takes more than about
+/// 180 bytes, too much for shared memory; or there are enough sequences to fill a GPU. The third
+/// case excludes sequences that are contiguous along time, unless their elements have more than 16
+/// bytes. In all other cases it uses `look_back`.
 ///
 /// Memory, stream and bits are those of the chosen backend.
 struct automatic {
@@ -36,16 +36,18 @@ namespace detail {
 
 /// Whether `automatic` uses `lanes` for a problem.
 inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
-  // On an H200, look_back was faster for 8192 sequences of floats, and slower for 16,384. This was
-  // measured before it processed tiles in turn. The limits of other types are assumed. A thread may
-  // process several sequences.
+  // On an H200, look_back was faster than lanes for 8192 sequences of floats, and slower for
+  // 16,384. This was measured before look_back could process tiles in turn. The limits of other
+  // types are assumptions. The limit counts threads, because a thread of lanes may process several
+  // sequences.
   constexpr std::int64_t enough_bytes = 48 * 1024, few_steps = 64;
   const std::int64_t element = std::clamp<std::int64_t>(largest_element(p), 4, 8);
   if (p.shape.time <= few_steps ||
       bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > most_shared_bytes)
     return true;
-  // Threads that run along contiguous time use cache lines of their own in small parts, which fills
-  // the caches. look_back stages whole lines, for elements up to this size.
+  // If time is contiguous, each thread of lanes reads its own cache lines in small parts, and the
+  // lines of all threads overflow the caches. look_back stages whole lines in shared memory, for
+  // elements up to this size.
   constexpr std::int64_t staged_element = 16;
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;
@@ -56,7 +58,7 @@ inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
 /// The plan of a call of `automatic`.
 struct automatic_plan {
   lanes_plan by_lanes;
-  std::optional<look_back_plan> by_tiles{};  // where look_back is chosen
+  std::optional<look_back_plan> by_tiles{};  // set if look_back is chosen
   std::int64_t workspace_bytes = by_lanes.workspace_bytes;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Matrix products by cuBLAS, for layers around scans. Programs that include this file link cuBLAS
-// (CUDA::cublas). tests/cuda_on_host replaces cuBLAS by a version for CPUs.
+// Matrix products by cuBLAS, for layers that contain scans. Programs that include this file link
+// cuBLAS (CUDA::cublas). tests/cuda_on_host replaces cuBLAS by a version for CPUs.
 #pragma once
 
 #include <cublas_v2.h>
@@ -17,9 +17,10 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A cuBLAS handle, owned by the caller. It serves one call at a time, in its own math mode. If its
-/// stream differs from that of the call, the call sets it. cuBLAS then drops a workspace that was
-/// set for the handle, so set the stream first.
+/// A cuBLAS handle, owned by the caller. A handle serves one call at a time. The call uses the
+/// handle's math mode, and sets the handle's stream if it differs from the call's. Setting the
+/// stream makes cuBLAS drop a workspace set for the handle, so set the handle's stream before its
+/// workspace.
 using blas_handle = cublasHandle_t;
 
 namespace detail {
@@ -45,15 +46,15 @@ class products {
   products& operator=(const products&) = delete;
   ~products() { (void)cublasSetPointerMode(handle_, mode_); }
 
-  /// Queues into = left * right, or into += left * right if `adds`. Shapes are (rows, inner) and
-  /// (inner, columns).
+  /// Queues the product: `into = left * right`, or `into += left * right` if `adds`. The factors
+  /// have shapes (rows, inner) and (inner, columns).
   template <class R>
   void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner,
                 const matrix_ref<const std::type_identity_t<R>>& left,
                 const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
                 const matrix_ref<R>& into) const {
     if (rows == 0 || columns == 0) return;
-    // Columns are contiguous in cuBLAS, so to cuBLAS every matrix is the transpose of ours.
+    // cuBLAS expects contiguous columns, so it sees the transpose of each of our matrices.
     const auto turned = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const auto stride = [](const auto& m, std::int64_t of_rows, std::int64_t of_columns) {
       return std::max<std::int64_t>({m.stride, m.transposed ? of_rows : of_columns, 1});

@@ -14,14 +14,15 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Scans over a balanced tree by an up-sweep and a down-sweep, with 2n work. The tree is written to
-/// memory and read again. For comparison and teaching.
+/// memory and read again. This backend serves for comparison and teaching.
 ///
 /// Bits     the same in every run and on any GPU.
-/// Memory   the tree: two maps (a factor and an offset each) per step. For gradients that are sums
-///          over time, a number in the wide type per sequence and 64 steps, or per step if another
-///          gradient is a sum that keeps its time axis.
-/// Range    within the error bound as long as no product of gates over- or underflows. Values that
-///          are not finite never move backwards in time, to another channel or past a reset.
+/// Memory   the tree: two maps (a factor and an offset each) per step. A gradient that is a sum
+///          over time takes a number in the wide type per sequence and 64 steps. If another
+///          gradient is a sum that keeps its time axis, it takes one per step instead.
+/// Range    results are within the error bound unless a product of gates over- or underflows.
+///          Values that are not finite never move backwards in time, to another channel or past a
+///          reset.
 /// Stream   queues 2 log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
 ///          states. Never waits.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
@@ -37,7 +38,7 @@ namespace detail {
 /// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp.
 struct tree_levels {
   struct level {
-    std::int64_t begin = 0, nodes = 0;  // in slots
+    std::int64_t begin = 0, nodes = 0;  // first slot, and number of slots
   };
   std::array<level, 64> levels{};
   int count = 1;
@@ -85,7 +86,7 @@ struct hand_down {
   Map* maps;
   slot_grid grid;
   tree_levels::level children, parents;
-  bool starts;  // whether anything precedes the first step
+  bool starts;  // whether there is a state before the first step
   Algebra algebra;
 
   SCANREC_DEVICE void operator()() const {
@@ -95,7 +96,7 @@ struct hand_down {
     Map* const left = maps + grid.index(lane, children.begin + 2 * k);
     const bool has_right = 2 * k + 1 < children.nodes;
     if (k == 0 && !starts) {
-      // No state precedes the first node, so its map alone gives the state before the second.
+      // No state precedes the first node, so its map alone gives the state before the second node.
       if (has_right) left[grid.stride()] = left[0];
       return;
     }
@@ -116,7 +117,7 @@ void run_planned(const blelloch& on, const detail::slot_plan& plan, const R& r, 
   const detail::map_memory maps = plan.maps(on.workspace.data);
   const detail::tree_levels tree(p.shape.time);
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
-  // Leaf k is the map of step k, hence a shift of -1.
+  // Leaf k is the map of step k, so the shift is -1.
   call.load(maps, -1, tree.top().begin);
   call.with_maps([&]<class Map>() {
     Map* const data = reinterpret_cast<Map*>(maps.data);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two kernels of triangular_matmul. One computes the maps of chunks, the other computes their
-// steps once the states between chunks are known. A block processes one panel at a time.
+// The two kernels of triangular_matmul. One computes the maps of chunks. The other computes the
+// steps of chunks once the states between chunks are known. A block processes one panel
+// (chunk_partition.cuh) at a time.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +76,8 @@ struct reduce_chunks : panel_steps<R> {
   SCANREC_DEVICE void reduce_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const device::shared_array<carry> sums(partials);
-    // Inputs before the last reset are skipped, not multiplied by zero: they may not be finite.
+    // Inputs before the last reset are skipped instead of multiplied by zero, because they may be
+    // NaN or infinite.
     const int from = matrix::start_of(chunk_steps - 1);
     carry sum = simd::constant<carry>(0);
     for (int k = 0; k < chunk_block; ++k) {
@@ -110,7 +112,7 @@ struct apply_chunks : panel_steps<R> {
   using running_sums = typename R::template sums<scalar>;
 
   R recurrence;
-  bool sums_over_time = false;  // or over states: accumulators per lane and tile
+  bool sums_over_time = false;  // or over states; one accumulator per lane and tile
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
@@ -167,7 +169,7 @@ struct apply_chunks : panel_steps<R> {
     return device::shared_array<carry>(incoming).load(column);
   }
 
-  // Computes states by a product with the triangle.
+  // Computes states by a product with the triangular matrix.
   SCANREC_DEVICE void multiply_panel(const R& here, const panel_position& at) const {
     base::load_panel(here, at);
     const int column = base::own_column();
@@ -212,8 +214,8 @@ struct apply_chunks : panel_steps<R> {
   SCANREC_DEVICE static scalar step_from(const R& here, const position& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
-  // Computes columns with values that are not finite step by step, in the first thread of the
-  // column.
+  // In columns that contain NaN or infinity, the first thread of the column computes the states
+  // step by step.
   SCANREC_DEVICE void run_nonfinite(const R& here, const panel_position& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
@@ -257,7 +259,7 @@ struct apply_chunks : panel_steps<R> {
     if (base::own_block() == 0 && c < partition.lanes.all.channel)
       here.end(position{0, c}, row.template begin<scalar>(position{0, c}));
   }
-  // Computes steps `first`, `first + apart`, ... of a column, whose sums go to accumulator
+  // Computes steps `first`, `first + apart`, ... of a column. Their sums go to accumulator
   // `tile_number` of the column.
   SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_position& at, int column,
                                   std::int64_t tile_number, int first, int apart) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The partition of a problem into panels for triangular_matmul. A panel has 128 steps, and the
-// columns to which one triangular matrix applies.
+// The partition of a problem into panels for triangular_matmul. A panel has 128 rows, one per step,
+// and 16 or 32 columns. A column is a channel. If factors are constant in time, a column is a chunk
+// of one lane instead.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +31,12 @@ enum class shared_factor {
 
 /// The position of a panel.
 struct panel_position {
-  std::int64_t g = 0, b = 0, c = 0;  // the lane; c: its channel, or the first channel
+  std::int64_t g = 0, b = 0, c = 0;  // group, batch row, and the (first) channel
   std::int64_t chunk = 0;            // the chunk, or the first chunk
 };
 
 struct chunk_partition {
-  lane_dealing lanes;  // lanes of each block: one panel, or a stack of panels that share sums
+  lane_dealing lanes;  // the lanes of a block: those of a panel, or of panels that share sums
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
@@ -57,7 +58,7 @@ struct chunk_partition {
   }
 
   SCANREC_HD bool in_time() const { return sharing == shared_factor::in_time; }
-  /// The number of panels of the same lanes, along time.
+  /// The number of panels along time.
   SCANREC_HD std::int64_t panels() const {
     return in_time() ? (chunks + columns - 1) / columns : chunks;
   }
@@ -67,7 +68,7 @@ struct chunk_partition {
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of the i-th stack.
+  /// The lanes of the i-th stack, which is a panel or the panels of a block that share sums.
   SCANREC_HD region stack(std::int64_t i) const {
     region own = lanes.of(i);
     if (in_time() || lanes.parallel.channel <= 1) return own;

@@ -26,7 +26,7 @@ struct launch_plan {
   int threads = 0;                   ///< of a block
   std::int64_t tiles = 1;            ///< of a sequence, along time
   std::int64_t tile_steps = 0;       ///< steps of a tile
-  int tile_channels = 1;             ///< channels of a tile; for `lanes` of a thread: 1 or 2
+  int tile_channels = 1;             ///< of a tile, or of a thread of `lanes` (1 or 2)
   int steps_ahead = 0;               ///< loaded to shared memory by `lanes`; 0: registers only
   int kernels = 1;                   ///< the scan, and one for each gradient that is a sum
                                      ///< over time, channels or states

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device functions of kernels, and the launch of kernels. Everything specific to a GPU is in
-// this file. tests/cuda_on_host has a file of the same name that runs kernels on a CPU.
+// Device functions for kernels, and the function that launches kernels. Everything specific to a
+// GPU is in this file. tests/cuda_on_host has a file of the same name that runs kernels on a CPU.
 //
 // A kernel is a trivially copyable struct whose call operator every thread runs:
 //
 //     struct body {
 //       static constexpr int threads = 128;         // of a block
 //       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
-//       static constexpr bool synchronises = false; // whether threads call (*) functions
+//       static constexpr bool synchronises = false; // whether threads call functions marked (*)
 //       SCANREC_DEVICE void operator()() const;
 //     };
 #pragma once
@@ -29,7 +29,7 @@
 #if !defined(__CUDACC__)
 #error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
 #endif
-// PTX guarantees single accesses of 16 bytes since version 8.3.
+// Since version 8.3, PTX guarantees that an access of 16 bytes is a single access.
 #if defined(__NVCC__) && \
     (__CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 3))
 #error "scanrec needs nvcc 12.3 or newer"
@@ -46,8 +46,9 @@
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
 #define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 
-// Objects built for different architectures share no function: one of them could win the linker's
-// choice and leave the other's GPU without code.
+// The namespace names the architectures, so objects built for different architectures share no
+// function. Otherwise the linker could keep the function of one object, which has no code for the
+// GPU of the other.
 #define SCANREC_ARCHS_1(a) sm_##a
 #define SCANREC_ARCHS_2(a, b) sm_##a##_##b
 #define SCANREC_ARCHS_3(a, b, c) sm_##a##_##b##_##c
@@ -93,8 +94,8 @@ __global__ void __launch_bounds__(Body::threads, Body::blocks_together)
 /// Bytes of shared memory that a block can have on every GPU since 2020. Some GPUs allow more.
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
-/// Raises the shared memory limit of a kernel on the current device to `bytes`. Never lowers it:
-/// another thread may have raised it and not have launched the kernel yet.
+/// Raises the shared memory limit of a kernel on the current device to `bytes`. Never lowers it,
+/// because another thread may have raised it for a launch that is yet to come.
 inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
   static std::mutex one_at_a_time;
   const std::scoped_lock lock(one_at_a_time);
@@ -145,7 +146,7 @@ void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t
   check_blocks(blocks);
   constexpr std::int64_t always_there = 48 * 1024;
   // Since CUDA 12.8 every translation unit has its own copy of a kernel, while the linker merges
-  // this function. The address is taken once, so the limit is raised for the kernel that is
+  // this function. The address is taken once, so that the limit is raised for the copy that is
   // launched.
   const void* const kernel = reinterpret_cast<const void*>(&run<Body>);
   if (shared_bytes > always_there) allow_shared_bytes(kernel, shared_bytes);
@@ -184,7 +185,8 @@ SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
     asm volatile("" : "+r"(x));
 }
 
-/// Tells the compiler that an address is in global memory, so that it compiles global accesses.
+/// Tells the compiler that an address is in global memory, so that it emits global loads and
+/// stores.
 SCANREC_DEVICE SCANREC_INLINE void assume_global(const void* p) { __builtin_assume(__isGlobal(p)); }
 
 /// 2^x by the special-function unit. The error is at most 2 ULP, and 2^0 is exact. Results below
@@ -199,14 +201,14 @@ SCANREC_DEVICE SCANREC_INLINE float reciprocal_nearby(float x) {
   return x;
 }
 
-/// (*) Barrier of the block; orders its memory accesses.
+/// (*) Barrier of the block. Orders memory accesses of its threads.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
-/// (*) Barrier of the block; returns whether `mine` is true in any thread.
+/// (*) Barrier of the block. Returns whether `mine` is true in any thread.
 SCANREC_DEVICE SCANREC_INLINE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
-/// (*) Barrier of the warp; orders its memory accesses.
+/// (*) Barrier of the warp. Orders memory accesses of its threads.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
 
-/// (*) Returns `mine` of another thread of the warp. All threads of the warp call it together.
+/// (*) Returns the `mine` of thread `lane` of the warp. All threads of the warp call it together.
 /// Orders no memory accesses.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
@@ -219,7 +221,7 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   return mine;
 }
 
-/// (*) Returns `mine` of the thread whose number differs in one bit.
+/// (*) Returns the `mine` of the thread whose index in the warp differs in `bit`, a power of two.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
@@ -232,7 +234,7 @@ SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   return mine;
 }
 
-/// (*) Returns `mine` of all threads of the warp, one bit each. All of them call it together.
+/// (*) Returns the `mine` of all threads of the warp, one bit each. All of them call it together.
 /// Orders no memory accesses.
 SCANREC_DEVICE SCANREC_INLINE std::uint32_t ballot(bool mine) {
   return __ballot_sync(0xffffffffu, mine);
@@ -244,8 +246,8 @@ SCANREC_DEVICE SCANREC_INLINE int first_bit(std::uint32_t bits) {
 
 // ---- between blocks ---------------------------------------------------------------------------
 
-/// Sixteen bytes that other blocks always see whole: a value, and a tag that shows that it has
-/// arrived.
+/// Sixteen bytes that other blocks always see whole: a value, and a tag that shows that the value
+/// has arrived.
 struct alignas(16) word {
   std::uint64_t value, tag;
 };
@@ -256,7 +258,7 @@ SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
                : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
                : "memory");
 }
-/// (*) The current value of a word.
+/// (*) Loads a word.
 SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
   word w;
   asm volatile("{ .reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
@@ -270,14 +272,16 @@ SCANREC_DEVICE SCANREC_INLINE std::uint64_t fetch_add(std::uint64_t* p, std::uin
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   return atomicAdd(reinterpret_cast<unsigned long long*>(p), more);
 }
-/// (*) Orders earlier reads and writes of the thread before later ones, for all blocks.
+/// (*) Memory fence: orders the thread's earlier reads and writes before its later ones, for all
+/// blocks.
 SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
 /// (*) Sleeps briefly in a loop that waits for another block.
 SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
 
 // ---- within a block ---------------------------------------------------------------------------
 
-/// (*) Elements in the shared memory of the block, from `first_byte` on, a multiple of 16.
+/// (*) An array in the shared memory of the block. It begins at byte `first_byte`, a multiple of
+/// 16.
 template <class T>
 class shared_array {
  public:
@@ -294,7 +298,7 @@ class shared_array {
     return generic(data_ + i);
   }
   /// The address of element i. Until the next barrier the thread reads rows [first, last) of its
-  /// column: every `apart`-th element.
+  /// column. Rows are `apart` elements apart.
   SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
     return generic(data_ + i);
@@ -306,7 +310,7 @@ class shared_array {
   }
 
  private:
-  // Callers offset the address out of shared memory and back, so it must be a 64-bit address.
+  // Callers may move the address out of shared memory and back, so it must be a 64-bit address.
   SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
     pin(p);
     return p;

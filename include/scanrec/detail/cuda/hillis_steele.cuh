@@ -13,14 +13,15 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scans by doubling shifts, with n log n work. For comparison and teaching.
+/// Scans by doubling shifts, with n log n work. This backend serves for comparison and teaching.
 ///
 /// Bits     the same in every run and on any GPU.
-/// Memory   the maps of all steps (a factor and an offset each), twice. For gradients that are sums
-///          over time, a number in the wide type per sequence and 64 steps, or per step if another
-///          gradient is a sum that keeps its time axis.
-/// Range    within the error bound as long as no product of gates over- or underflows. Values that
-///          are not finite never move backwards in time, to another channel or past a reset.
+/// Memory   the maps of all steps (a factor and an offset each), twice. A gradient that is a sum
+///          over time takes a number in the wide type per sequence and 64 steps. If another
+///          gradient is a sum that keeps its time axis, it takes one per step instead.
+/// Range    results are within the error bound unless a product of gates over- or underflows.
+///          Values that are not finite never move backwards in time, to another channel or past a
+///          reset.
 /// Stream   queues log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
 ///          states. Never waits.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
@@ -49,7 +50,7 @@ struct doubling_pass {
     const std::int64_t i = device::block_index() * threads + device::thread_index();
     if (i >= grid.lane_count * grid.slots) return;
     const std::int64_t slot = grid.at(i, grid.slots).slot;
-    // Slots that the pass before last finished are final in both copies.
+    // Slots below apart / 2 were final before the previous pass, so both copies already hold them.
     if (slot < apart / 2) return;
     to[i] = slot < apart ? from[i] : algebra.compose(from[i - apart * grid.stride()], from[i]);
   }

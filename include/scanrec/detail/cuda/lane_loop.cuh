@@ -17,7 +17,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-inline constexpr int lane_threads = 128;  // of a block without a ring
+inline constexpr int lane_threads = 128;  // of a block without a ring (lane_ring.cuh)
 inline std::int64_t blocks_of(const lane_dealing& lanes) {
   return (lanes.threads + lane_threads - 1) / lane_threads;
 }
@@ -41,9 +41,9 @@ requires R::any_operator struct operator_copy<R> {
   }
 };
 
-/// An array without constructor calls, for elements that are written before they are read. Without
-/// optimisation, constructors of complex numbers would be called through a pointer, and the
-/// compiler could not compute the stack size of the kernel.
+/// An array without constructor calls, for elements that are written before they are read. In
+/// builds without optimisation, constructors of complex numbers would be called through a pointer,
+/// and the compiler could not compute the stack size of the kernel.
 template <class T, int Count>
 struct unconstructed {
   static_assert(std::is_trivially_copyable_v<T>, "scanrec: elements come to be by assignment");
@@ -53,8 +53,8 @@ struct unconstructed {
   };
 };
 
-/// Steps that a thread of `lanes` loads ahead: at most 256 bytes, and at most the registers that
-/// are left for them.
+/// The number of steps that a thread of `lanes` loads ahead. They take at most 256 bytes, and no
+/// more registers than are free.
 template <class R, recurrence::assume Assume>
 constexpr int steps_on_their_way() {
   constexpr bool plain = Assume == recurrence::assume::plain;
@@ -66,7 +66,8 @@ constexpr int steps_on_their_way() {
   return steps;
 }
 
-/// Calls f with the strongest assumption that holds for a call: plain arrays, or nothing.
+/// Calls f with assume::plain if it holds for the arrays of a recurrence, else with
+/// assume::nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
   using recurrence::assume;
@@ -130,14 +131,14 @@ struct lane_loop {
         take_one(all, at, all.template load<scalar>(at));
       }
     };
-    // If a neighbour lies outside the sequence, nothing is assumed.
+    // Steps with a neighbour outside the sequence are processed without the assumption.
     if (scanrec::detail::halo_of<Row> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Row> > 0 && end == steps ? end - 1 : end;
     // Later steps are loaded ahead into slots. A slot is reloaded once its step has been processed.
     // Slots are loaded in groups, because scoreboards are scarce and loads that share one complete
-    // together. Fields advance with every step, because offsets of many steps would fill the
-    // registers.
+    // together. The pointers of fields advance with every step, because the offsets of many steps
+    // would fill the registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
       device::pin(field.data);
@@ -184,7 +185,8 @@ struct lane_loop {
     take_until(end);
     return x;
   }
-  /// Recomputes the states of a part: runs the forward recurrence from the state before it.
+  /// Recomputes the states of a part by running the forward recurrence from the state before the
+  /// part.
   template <class Forward>
   SCANREC_DEVICE void recompute(const Forward& forward, const scanrec::detail::block& part) const {
     typename Forward::template sums<scalar> none;

@@ -19,14 +19,14 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// With fewer threads, memory bandwidth would not be used fully.
+/// The minimum number of pairs. Fewer threads would not use the full memory bandwidth.
 inline constexpr std::int64_t fewest_pairs = 16384;
 
 template <class S>
 inline constexpr bool is_reset_mask = std::is_same_v<std::remove_cvref_t<S>, bool>;
 
 /// The number of 16-bit arrays that a recurrence reads and writes; 0 if it has arrays of other
-/// types. Reset masks do not count, since plain calls have none.
+/// types. Reset masks do not count, since this kernel runs only calls without resets.
 struct array_counts {
   int reads = 0, writes = 0;
 };
@@ -52,9 +52,10 @@ constexpr array_counts count_16_bit_arrays() {
   }
 }
 
-/// Whether each thread processes two sequences of a problem: plain arrays of 16-bit elements, with
-/// an even number of contiguous channels in rows that are aligned to four bytes. Pairs made cells
-/// slower (QRNN pooling of 32,768 sequences on an H200: 0.59 of the copy baseline instead of 0.64).
+/// Whether each thread processes two sequences of a problem. This requires plain arrays of 16-bit
+/// elements, and an even number of contiguous channels in rows that are aligned to four bytes.
+/// Gated cells are excluded because pairs made them slower: QRNN pooling of 32,768 sequences on an
+/// H200 ran at 0.59 of the speed of the copy baseline, instead of 0.64.
 inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
       plan.lanes.threads < 2 * fewest_pairs)
@@ -67,7 +68,7 @@ inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   });
 }
 
-/// A thread processes a pair of sequences, and loads later steps to registers.
+/// The kernel: a thread processes a pair of sequences, and loads later steps to registers.
 template <class R>
 struct run_pairs {
   static constexpr int threads = lane_threads;
@@ -82,7 +83,7 @@ struct run_pairs {
       recurrence::position<recurrence::lane_axis::channel, recurrence::assume::plain>;
 
   R recurrence;
-  lane_dealing pairs;  // a channel is a pair of channels
+  lane_dealing pairs;  // in this mapping, a channel stands for a pair
   std::int64_t steps = 0;
 
   SCANREC_DEVICE void operator()() const {
@@ -96,7 +97,7 @@ struct run_pairs {
  private:
   using running_sums = typename R::template sums<scalar>;  // not used in plain calls
 
-  /// Steps loaded ahead. They take as many registers as those of scans of floats.
+  /// Steps loaded ahead. They take as many registers as the steps that scans of floats load ahead.
   static constexpr int together = [] {
     int count = 32;
     while (count > 1 && count * arrays.reads > 64) count /= 2;
@@ -105,8 +106,8 @@ struct run_pairs {
   static constexpr int group = together > 4 ? together / 4 : 1;
 
   /// Two neighbouring elements of an array, of any type. `may_alias` covers only accesses through
-  /// pointers. So memory that is also accessed as elements is read by read_two and written by
-  /// write_two.
+  /// pointers to this type. So memory that is also accessed as elements is read by read_two and
+  /// written by write_two.
   struct __attribute__((may_alias, aligned(4))) two {
     std::uint32_t bits;
   };
@@ -121,7 +122,8 @@ struct run_pairs {
     running_sums none{};
     SCANREC_UNROLL
     for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(position{0, c + i});
-    // At the ends of a sequence a neighbour is missing, so nothing is assumed.
+    // At the ends of a sequence a neighbour is missing, so these steps are processed without
+    // assumptions.
     const auto take_edge = [&](std::int64_t t) SCANREC_LAMBDA {
       SCANREC_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -157,8 +159,8 @@ struct run_pairs {
       int i = 0, o = 0;
       scanrec::detail::for_reads(here, [&](auto& field) SCANREC_LAMBDA {
         if constexpr (!is_reset_mask<decltype(*field.data)>) {
-          // The elements are separated here and not at the load, because that would wait for the
-          // load.
+          // The two elements are separated here, because code that separates them at the load would
+          // wait for the load.
           two elements = read.of[i];
           device::pin(elements.bits);
           write_two(point(field, held[i++]), elements);

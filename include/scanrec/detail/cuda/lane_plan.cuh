@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The mapping of lanes to threads, and the accumulators of gradients that are sums. A lane is one
-// sequence: a group, batch row and channel.
+// sequence, that is, one channel of one batch row and group. A strip is a block of neighbouring
+// lanes of one batch row and group.
 //
 // There are three kinds of sums:
 // - Sums over time, and sums of arrays with one value per sequence, have one accumulator per lane
@@ -48,7 +49,7 @@ inline bool has_resets(const problem& p) {
   });
 }
 
-/// Bytes of the largest elements of a problem's sequences.
+/// The size of the largest elements of a problem's sequences, in bytes.
 inline std::int64_t largest_element(const problem& p) {
   std::int64_t bytes = 1;
   for (const array_use& array : p)
@@ -62,8 +63,8 @@ inline bool sums_any(const problem& p) {
     return array.use != access::read && scanrec::detail::summed(array);
   });
 }
-/// Whether a problem can use kernels for plain arrays: no resets, and nothing absent, recomputed,
-/// summed or added to.
+/// Whether a problem can use kernels for plain arrays. It then has no resets, and no array is
+/// absent, recomputed, summed or added to.
 inline bool is_plain(const problem& p) {
   if (p.update || p.recomputed_bytes > 0) return false;
   return std::all_of(p.begin(), p.end(), [](const array_use& array) {
@@ -90,7 +91,7 @@ inline bool sums_over_channels(const problem& p) {
   return any;
 }
 
-/// The lanes of a warp: neighbouring channels of one row.
+/// The lanes of a warp: neighbouring channels of one row. A row is a batch row of a group.
 struct lane_strip {
   std::int64_t g = 0, b = 0, number = 0;  // number: index of the strip in its row
   std::int64_t first_lane = 0;
@@ -114,7 +115,7 @@ struct lane_strip {
 /// The assignment of lanes to threads.
 struct lane_dealing {
   extents all{0, 1, 0, 0};       // lanes per axis; time: 1
-  extents parallel{1, 1, 1, 1};  // threads per axis: one per lane, or 1 for all lanes
+  extents parallel{1, 1, 1, 1};  // threads per axis: one per lane, or one for all lanes
   std::int64_t threads = 0;
 
   /// The lanes of a thread. Neighbouring threads have neighbouring channels.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A ring in shared memory for the later steps of a warp's lanes. The warp processes one stage of
-// steps while it loads the next ones. So a few lanes keep as many loads in flight as many lanes do
-// with registers.
+// A ring buffer in shared memory for the next steps of a warp's lanes. The warp processes one stage
+// of steps while it loads the next stages. So a few lanes keep as many loads in flight as many
+// lanes do with registers.
 //
 // The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
 // bytes, else element by element. Three kinds of arrays are read in place: elements of 2 bytes that
 // are not aligned, because they cannot be copied asynchronously; broadcast arrays, because they are
-// in the cache; and reset masks, for which it does not pay.
+// in the cache; and reset masks, because copying them does not pay.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline arrival arrival_of(const void* data, const scanrec::strides& strides,
 
 /// The plan of a ring: the steps per stage, for all arrays that are copied.
 struct ring_plan {
-  static constexpr int stages = 4;  // one is processed while the others are loaded
+  static constexpr int stages = 4;  // one stage is processed while the others are loaded
   int steps = 0;                    // of a stage; 0: no ring
   std::int64_t stage_bytes = 0;
   std::int64_t sum_row_bytes = 0;  // per step: the terms of all sums of the warp
@@ -55,7 +55,7 @@ struct ring_plan {
     return stages * stage_bytes + steps * sum_row_bytes + slack();
   }
 
-  /// `ahead`: steps to load ahead; 0: chosen, negative: none.
+  /// `ahead`: steps to load ahead; 0: chosen here; negative: no ring.
   ring_plan(const problem& p, const lane_plan& plan, int ahead) {
     // A ring serves one lane per thread.
     const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
@@ -85,10 +85,10 @@ struct ring_plan {
  private:
   // The terms of every sum begin at a multiple of 16 bytes.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
-  // On an H200, a ring is faster for 16,384 lanes of floats. It is slower for 8192 and 32,768 lanes
-  // of floats, and for 16,384 complex lanes, most of all with sums. All rings together should fit a
-  // GPU at once; otherwise a few warps would run after all others. Rings that are needed for sums
-  // may exceed this limit.
+  // On an H200, a ring is faster than registers for 16,384 lanes of floats. It is slower for 8192
+  // and 32,768 lanes of floats, and for 16,384 complex lanes. Sums make the difference larger. All
+  // rings together should fit a GPU at once; otherwise a few warps would run after all others.
+  // Rings that are needed for sums may exceed this limit.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
     constexpr std::int64_t few_lanes = 12288, many_lanes = 20480, element_bytes = 4;
@@ -135,15 +135,17 @@ class lane_ring {
   }
 
   /// Calls f(recurrence, begin, end) for all steps, stage by stage, in threads that have a lane.
-  /// The inputs of this recurrence are in shared memory. All threads of the warp take part, and sum
-  /// over its lanes if `Sums`. row() returns the recurrence at the strip's row. It is constructed
-  /// at each use, because keeping it would take registers that the steps need.
+  /// The inputs of this recurrence are in shared memory. All threads of the warp call for_stages.
+  /// If `Sums`, they also compute the sums over the warp's lanes. row() returns the recurrence at
+  /// the strip's row. This recurrence is constructed at each use, because keeping it would take
+  /// registers that the steps need.
   template <bool Sums, class Row, class F>
   SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
     constexpr int stages = ring_plan::stages;
     const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    // Rounds before the first step fill the ring. So `fetch`, which is large, is inlined only once.
+    // The first rounds, before step 0, only fill the ring. So `fetch`, which is large, is inlined
+    // only once.
     for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
       if (begin >= 0) {
         device::wait_for_copies_but<stages - 2>();
@@ -172,7 +174,8 @@ class lane_ring {
   SCANREC_HD std::int64_t last_of(std::int64_t begin) const {
     return begin + steps_ < total_steps_ ? begin + steps_ : total_steps_;
   }
-  // The rows of an array in a stage. Row 0 is step begin - before if the array has neighbours.
+  // The rows of an array in a stage. Row 0 is step `begin`, or step `begin - before` if the
+  // recurrence reads neighbouring steps of the array.
   struct rows {
     std::int64_t first_step;  // of row 0
     int first, last;

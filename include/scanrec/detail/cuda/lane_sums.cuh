@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gradients that are sums, for threads that process whole lanes. Each thread adds to its own
-// accumulators in the workspace (lane_plan.cuh). A second kernel adds the accumulators of all
-// lanes, and leaves zeros. Threads with accumulators per step write their sums themselves, and also
-// leave zeros. The order of additions depends only on the shape.
+// accumulators in the workspace (lane_plan.cuh). A second kernel adds up the accumulators of all
+// lanes and clears them. Accumulators per step need no second kernel: their thread writes the sums
+// and clears them. The order of additions depends only on the shape.
 #pragma once
 
 #include <cstdint>
@@ -96,12 +96,12 @@ SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
 template <class S>
 struct lane_sums {
   recurrence::output_field<S> out;
-  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // accumulators per axis: those with a
-                                                 // sum each, and those that are summed
+  // Numbers of accumulators along each axis: those with separate sums, and those that are summed.
+  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};
   using wide = simd::lane_t<wide_t<S>, 1>;
 
-  /// `lanes`: accumulators per axis, of lanes or strips. `steps`: steps with a sum each. `tiles`:
-  /// tiles to be summed.
+  /// `lanes`: numbers of lanes or strips along each axis. `steps`: number of steps with separate
+  /// sums. `tiles`: number of tiles to be summed.
   lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t steps,
             std::int64_t tiles)
       : out(gradient) {
@@ -157,8 +157,8 @@ struct add_terms_in_turn {
   }
 };
 
-/// One block per element of the gradient. Every thread adds up each `threads`-th term; then the
-/// threads are added pairwise.
+/// One block per element of the gradient. Every thread adds up each `threads`-th term. Then the
+/// sums of the threads are added pairwise.
 template <class S>
 struct add_terms_by_block {
   static constexpr int threads = 128;

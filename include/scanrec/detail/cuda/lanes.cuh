@@ -20,7 +20,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// One thread processes the steps of a sequence in order. Threads of a warp have neighbouring
-/// channels. Every array is read and written once. From 32,768 sequences on, a thread processes two
+/// channels. Every array is read or written once. From 32,768 sequences on, a thread processes two
 /// neighbouring sequences of plain 16-bit arrays. For 12,288 to 20,479 sequences of floats, later
 /// steps are loaded to shared memory instead of registers.
 ///
@@ -38,7 +38,7 @@ struct lanes {
 
   stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
-  int steps_ahead = 0;          ///< loaded to shared memory; 0: chosen; negative: to registers only
+  int steps_ahead = 0;          ///< loaded to shared memory; 0: chosen; negative: registers only
 };
 
 namespace detail {
@@ -47,12 +47,13 @@ namespace detail {
 template <class R, recurrence::assume Assume>
 struct run_lanes {
   static constexpr int threads = lane_threads;
-  // Adjoints of cells need registers for many addresses, large elements for their values.
+  // Adjoints of gated cells need registers for many addresses. Large elements need them for their
+  // values.
   static constexpr int blocks_together =
       sizeof(typename R::value) * scanrec::detail::sequences_of<R> < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
-  // Accesses compiled for global memory take more registers. Cells with much arithmetic have none
-  // to spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
+  // Accesses compiled for global memory take more registers. Cells with much arithmetic have no
+  // registers to spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
   static constexpr memory_space space = R::computes_much || steps_on_their_way<R, Assume>() > 32
                                             ? memory_space::any
                                             : memory_space::global;
@@ -141,7 +142,7 @@ struct run_ring {
 struct lanes_plan {
   lane_plan sums;
   ring_plan ring;
-  lane_dealing pairs;                 // threads is 0 unless each processes two sequences
+  lane_dealing pairs;                 // threads: 0 unless each thread processes two sequences
   std::int64_t first_recomputed = 0;  // byte offset; a row has one state per thread
   std::int64_t workspace_bytes = 0;
 

@@ -16,11 +16,12 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read and written
-/// once. From 512 channel blocks of plain arrays on, a block processes all tiles of its channels in
-/// turn. It then needs no messages, and may load the next tile meanwhile. Adjoints that recompute
-/// states read their inputs once more, from the checkpoint before a tile on. They read them more
-/// often if tiles are shorter than the checkpoint interval.
+/// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read or written
+/// once. If plain arrays have at least 512 channel blocks, each block of threads processes all
+/// tiles of its channels in turn. It then needs no messages, and may load the next tile while it
+/// computes. Adjoints that recompute states read the inputs of the forward scan again, from the
+/// checkpoint before a tile on. They read these inputs several times if tiles are shorter than the
+/// checkpoint interval.
 ///
 /// Bits     the same in every run and on any GPU: tiles depend only on shape, layout and types.
 ///          They may differ from those of a serial loop, within the bound of docs/numerics.md.
@@ -29,11 +30,11 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          per tile and channel. Sums that keep time take one per step and tile, or one per
 ///          element of the gradient.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
-///          states. If there are messages, a memset precedes them unless the content of the
-///          workspace is kept. Never waits.
+///          states. If tiles send messages, a memset precedes the kernels, unless the content of
+///          the workspace is `kept`. Never waits.
 /// Throws   cuda::error, before anything is queued, if maps of more than about 180 bytes need more
 ///          shared memory than the GPU has.
-/// Needs    running blocks to make progress while others wait.
+/// Needs    a GPU on which running blocks make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
   static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
@@ -60,8 +61,8 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     const std::int64_t states = kernel::states::bytes(plan.partition), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
-    // Whole rows take more shared memory. They are used only if as many blocks still fit a
-    // multiprocessor.
+    // Whole rows (whole_rows.cuh) take more shared memory. They are used only if as many blocks
+    // still fit a multiprocessor.
     detail::whole_rows<R, kernel::segment_steps> rows;
     if constexpr (!by_ticket && !scanrec::detail::recomputes<R>) {
       const auto blocks_of = [&](std::int64_t bytes) {

@@ -32,7 +32,7 @@ struct slot_grid {
   struct position {
     std::int64_t lane, slot;
   };
-  /// The i-th position in memory order, if every lane had `slots_of_a_lane` slots.
+  /// The i-th position in memory order, counting `slots_of_a_lane` slots per lane.
   SCANREC_HD position at(std::int64_t i, std::int64_t slots_of_a_lane) const {
     if (time_first) return {i / slots_of_a_lane, i % slots_of_a_lane};
     return {i % lane_count, i / lane_count};
@@ -52,7 +52,7 @@ struct slot_grid {
   }
 };
 
-/// Maps in memory, of type map_of. If there are resets, each is followed by its reset (type
+/// Maps in memory, of type map_of. If there are resets, the reset of each map follows it (type
 /// segmented).
 struct map_memory {
   std::byte* data = nullptr;
@@ -71,8 +71,8 @@ struct slot_plan {
   std::int64_t map_bytes = 0;
   bool with_resets = false;
   std::int64_t copy_bytes = 0;  // bytes of one copy of all maps
-  // Threads per lane that finish steps. The steps of a thread are `workers` apart. A thread has one
-  // step, or up to 64 if gradients are sums over time. Such sums have one accumulator per lane and
+  // Threads per lane that finish steps. A thread has one step, or up to 64 if gradients are sums
+  // over time. Its steps are `workers` apart. Sums over time have one accumulator per lane and
   // worker.
   std::int64_t workers = 1;
   lane_plan sums;
@@ -93,7 +93,7 @@ struct slot_plan {
   }
   /// Sets the slots for an inclusive scan that gives the state before every step. Slot 0 is the
   /// first state, and slot t + 1 the map of step t. Without a first state there is one slot less.
-  /// Returns the shift of the other slots.
+  /// Returns the shift of the other slots, which is 0, or -1 without a first state.
   std::int64_t begin_with_state(bool there_is_one) {
     const std::int64_t shift = there_is_one ? 0 : -1;
     grid.slots = std::max<std::int64_t>(0, grid.slots + shift);
@@ -118,8 +118,7 @@ using scalar_of = simd::lane_t<typename R::value, 1>;
 template <class R>
 using step_map = typename R::template map_of<scalar_of<R>>;
 
-/// Composes affine maps, with or without resets. A state is stored in the place of a map as a
-/// constant map.
+/// Composes affine maps, with or without resets. A state in a slot is stored as a constant map.
 struct device_map_algebra : scanrec::detail::map_algebra {
   template <class Lane>
   SCANREC_HD static const Lane& state_of(const affine<Lane>& m) {
@@ -224,7 +223,7 @@ struct finish_steps {
     if (i >= dealing.threads * workers) return;
     const std::int64_t worker = grid.time_first ? i % workers : i / dealing.threads;
     region own = dealing.of(grid.time_first ? i / workers : i % dealing.threads);
-    // If gradients keep their time axis and run over lanes, each thread has one step.
+    // If gradients are sums over lanes that keep their time axis, each thread has one step.
     own.begin.time = worker;
     own.end.time = worker < steps ? worker + 1 : worker;
     const R r = copied_operator.in(recurrence);

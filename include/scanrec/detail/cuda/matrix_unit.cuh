@@ -25,8 +25,8 @@ inline constexpr bool has_matrix_units = true;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-/// A tile of sums in float, distributed over the threads of a warp. All of them call the functions
-/// marked (*), with the same arguments.
+/// A tile of sums in float, distributed over the threads of a warp. All threads of the warp call
+/// the functions marked (*), with the same arguments.
 ///
 /// The units truncate the sums of a product instead of rounding them. So products are added outside
 /// of the units.

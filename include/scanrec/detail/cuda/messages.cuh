@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages between tiles, in the workspace of a call.
 //
-// A message is an array of words. A word is a value and a tag: the number of the call, which the
-// workspace counts. A word has 16 bytes and is stored and loaded as one, so a value with the tag of
-// the call is complete. Words of earlier calls have other tags, so nothing is cleared between
-// calls. After a call, the whole workspace except header and messages is zero again.
+// A message is an array of words. A word has 16 bytes: a value and a tag. The tag is the number of
+// the call; the workspace counts its calls. Each word is stored and loaded by one access, so a word
+// with the tag of the current call has its complete value. Words of earlier calls have other tags,
+// so messages are not cleared between calls. After a call, the whole workspace except header and
+// messages is zero again.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of the kernels of triangular_matmul. It loads panels, composes the maps of blocks
-// of steps, and defines the layout of the maps of chunks.
+// The common part of the kernels of triangular_matmul: loads of panels, composition of the maps of
+// blocks of 16 steps, and the layout of the maps of chunks.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct panel_steps {
     const std::int64_t t = partition.time_at(at, r, column);
     return {t, partition.channel_at(at, column), t, partition.channel_at(at, column) - at.c};
   }
-  /// The map of a step, and whether the step is reset.
+  /// The map of a step, and whether the step has a reset.
   struct reset_map {
     affine<scalar> map;
     bool reset;
@@ -88,8 +88,8 @@ struct panel_steps {
     matrix::build(here.resets.present());
   }
 
-  /// The map of a thread's 16 steps of a column with its own factors, and whether any step is
-  /// reset.
+  /// The map of a thread's 16 steps, for a column with its own factors, and whether any of these
+  /// steps has a reset.
   struct block_map {
     map all;
     bool reset;
@@ -127,8 +127,8 @@ struct panel_steps {
   }
 };
 
-/// Calls f(recurrence at the row, recurrence at the first channel, position) for the panels of a
-/// block in order.
+/// Calls f(row, here, position) for the panels of a block in order. `row` is the recurrence at the
+/// panel's batch row, and `here` the recurrence at its first channel.
 template <class R, class F>
 SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, const region& stack,
                                std::int64_t panel, F f) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel of look_back: a block processes one tile, or all tiles of its channels in turn.
+// The kernel of look_back. A block processes one tile, or all tiles of its channels in turn.
 //
-// It reads the steps of its tile, composes their maps, and sends the map of the tile to later
-// tiles. It finds the state before its tile from the messages of earlier tiles (tiles_before.cuh).
-// Then it sends the state after its tile, and computes its steps.
+// The block reads the steps of its tile, composes their maps, and sends the map of the tile to
+// later tiles. It finds the state before its tile from the messages of earlier tiles
+// (tiles_before.cuh). Then it sends the state after its tile and computes its outputs.
 //
 // If applying the map of a tile gives a state that is not finite in the compute type, the map is
-// not used. Then the leading thread computes the steps of the tile one by one, and sends the state
-// after them. This choice depends only on the data.
+// not used. Then the leading thread of the channel computes the steps of the tile one by one, and
+// sends the state after them. This choice depends only on the data.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// How a block gets its tiles. It draws one by ticket, or processes all tiles of its channels in
-/// turn if there are enough blocks without splitting time.
+/// How a block gets its tiles. It draws one tile by ticket. If there are enough channels to fill
+/// the GPU, it processes all tiles of its channels in turn instead.
 enum class tile_order { by_ticket, in_turn };
 
-/// Assume holds for all steps except those whose neighbour lies outside the sequence.
+/// The kernel. `Assume` holds for all steps except those whose neighbour lies outside the sequence.
 template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
 struct run_tiles {
   static constexpr int threads = tile_partition::threads;
@@ -72,7 +72,7 @@ struct run_tiles {
 
   // Byte offsets of the parts of shared memory, in this order: the drawn tile; maps of warps;
   // results of compose_segments; the state before the tile per channel; a flag per channel for
-  // values that are not finite; kinds of received messages, later reused as such flags per thread;
+  // values that are not finite; kinds of received messages, later reused as such flags of threads;
   // received states; sums; received maps; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
@@ -89,7 +89,7 @@ struct run_tiles {
   using thread_sums_of_carry =
       thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type,
                   Assume != recurrence::assume::plain>;
-  // Tiles in turn receive no maps.
+  // Tiles that are processed in turn receive no maps.
   static constexpr std::int64_t seen_maps = sum_views + aligned(static_cast<std::size_t>(
                                                             thread_sums_of_carry::shared_bytes)),
                                 staged = seen_maps + (Order == tile_order::in_turn
@@ -110,7 +110,7 @@ struct run_tiles {
       if (in_rows(0)) begin_rows(position_in(partition, head.load(0)));
       for (std::uint32_t tile = 0; tile < partition.tiles; ++tile) {
         if (in_rows(tile)) device::wait_for_copies();
-        device::synchronise_block();  // shared memory is used again
+        device::synchronise_block();  // the next tile reuses shared memory
         drawn_tile own = head.load(0);
         own.tile = tile;
         take_tile(position_in(partition, own));
@@ -132,7 +132,7 @@ struct run_tiles {
     states::compute(at_row(at), partition, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
     compose_segments(partition, at, algebra, own, {warp_maps, composed_maps});
-    // All threads now have their steps in registers, so the next tile may overwrite the inputs.
+    // All threads have their steps in registers, so the next tile's inputs may replace this tile's.
     if (in_rows(at.tile + 1)) {
       drawn_tile own = device::shared_array<drawn_tile>(0).load(0);
       own.tile = static_cast<std::uint32_t>(at.tile) + 1;
@@ -157,7 +157,7 @@ struct run_tiles {
     }
     states::order_writes();
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
-    bool unknown = false;  // whether the state after the tile must wait for its steps
+    bool unknown = false;  // whether the state after the tile is known only after its steps
     if (leads) {
       const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
@@ -186,14 +186,14 @@ struct run_tiles {
     turns.end(recurrence, partition, at);
     columns.gather(recurrence, partition, at);
   }
-  // Whether a tile passes through shared memory as whole rows.
+  // Whether a tile passes through shared memory as whole rows (whole_rows.cuh).
   SCANREC_DEVICE bool in_rows(std::int64_t tile) const {
     return Order == tile_order::in_turn && rows.have(partition, tile);
   }
   SCANREC_DEVICE void begin_rows(const tile_position& at) const {
     if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), partition, at, staged);
   }
-  // Passes on the state after a tile: to the block of the next tile, or to the same thread.
+  // Passes the state after a tile to the next tile: to its block, or to this thread if in turn.
   SCANREC_DEVICE void pass(const tile_position& at, const carry& x) const {
     if constexpr (Order == tile_order::by_ticket)
       before_it().state_after(at).send(x, call_number());
@@ -259,14 +259,14 @@ struct run_tiles {
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
         const inner_position p = inner_position_of(at, k);
-        // At the ends of a sequence a neighbour is missing, so nothing is assumed.
+        // At the ends of a sequence a neighbour is missing, so nothing is assumed there.
         now[k] = at_edge(p.time) ? here.template load<scalar>(position_of(at, p.time))
                                  : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
       }
   }
-  // For a whole segment within the sequence: all loads are issued before the first use.
+  // The same for a complete segment whose neighbours exist. All loads precede the first use.
   template <bool InRegisters, class Algebra>
   SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_position& at,
                                                        const Algebra& algebra, step* now,
@@ -285,7 +285,7 @@ struct run_tiles {
     return (scanrec::detail::halo_of<R> > 0 && time == partition.steps - 1) ||
            (scanrec::detail::halo_of<R> < 0 && time == 0);
   }
-  // The position of step k, in its array or in registers.
+  // The position of step k of the segment, in the arrays or in registers.
   template <bool InRegisters = false>
   SCANREC_DEVICE static inner_position inner_position_of(const tile_position& at, int k) {
     return {at.first + k, at.c, InRegisters ? k : at.first + k};
@@ -302,7 +302,7 @@ struct run_tiles {
 
   // ---- within a tile ----------------------------------------------------------------------------
 
-  // Whether any thread of the channel has found a value that is not finite. Rare.
+  // Whether any thread of the channel has found a value that is not finite.
   SCANREC_DEVICE bool column_is_nonfinite(const tile_position& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
     verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);

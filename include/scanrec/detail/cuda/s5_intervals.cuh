@@ -22,7 +22,7 @@ SCANREC_HD scanrec::detail::discretised_lanes<R> discretised_step(const s5_syste
                                               interval * scanrec::detail::step_size(s.log_step[p]));
 }
 
-/// Writes the gates of every step, and multiplies B u, in `states`, by the scales.
+/// Writes the gates of every step. Multiplies `states`, which hold B u, by the scales.
 template <class R>
 struct discretise_rows {
   s5_system<const R> s;
@@ -46,7 +46,8 @@ struct states_before {
   std::int64_t steps;
   int direction;  // 0: forward, 1: backward in time
 
-  /// The state before a step; 0 if the step is the first one without an initial state, or is reset.
+  /// The state before a step. It is 0 if the step has a reset, or is the first one and there is no
+  /// initial state.
   SCANREC_DEVICE complex_of<R> at(std::int64_t b, std::int64_t t, std::int64_t p) const {
     const std::int64_t from = direction == 0 ? t - 1 : t + 1, later = direction == 0 ? t : from;
     // A reset lies between a step and the step before it in time, for both directions.
@@ -63,8 +64,8 @@ struct states_before {
 
 /// Computes the adjoint of the discretisation from v, the gradients of the scan inputs in one
 /// direction. Writes the gradients of lambda and log_step, summed per chunk of rows. Writes the
-/// gradients of the intervals, or adds to them. Turns v into the gradients of B u. One warp per
-/// chunk.
+/// gradients of the intervals, or adds to them. Turns v into the gradients of B u. A warp processes
+/// one chunk.
 template <class R>
 struct steps_vjp {
   static constexpr int threads = device::warp_size, blocks_together = 16;
@@ -83,7 +84,7 @@ struct steps_vjp {
   SCANREC_DEVICE void operator()() const {
     const std::int64_t chunk = device::block_index();
     const row_range rows(chunk, chunks, shape.batch * shape.time);
-    // Runs at least once: without states the gradients of intervals are 0.
+    // Runs at least once, because without states the gradients of intervals must be written as 0.
     for (std::int64_t first = 0; first == 0 || first < s.states; first += device::warp_size) {
       const std::int64_t p = first + device::thread_index();
       const bool there = p < s.states;
@@ -124,7 +125,8 @@ struct steps_vjp {
                     conjugate(scanrec::detail::discretise_lanes<R>(s.method, lambda, step).scale)));
     return d;
   }
-  // Sums a gradient over the states of the warp. Writes the sum, or adds it if `more` or backward.
+  // Sums a gradient over the states of the warp. Writes the sum, or adds it if `more` is set or the
+  // direction is backward.
   SCANREC_DEVICE void add_interval(std::int64_t b, std::int64_t t, R mine, bool more) const {
     const int lane = device::thread_index();
     for (int apart = device::warp_size / 2; apart > 0; apart /= 2)

@@ -24,7 +24,7 @@ struct s5_system {
   using complex =
       std::conditional_t<std::is_const_v<R>, const std::complex<real>, std::complex<real>>;
 
-  complex* lambda = nullptr;  ///< (P); per unit of time, or (nu, theta) of the ring
+  complex* lambda = nullptr;  ///< (P); per unit of time; for the ring: (nu, theta)
   complex* input = nullptr;   ///< B, (P, H)
   complex* output = nullptr;  ///< C, (Q, P); bidirectional: (Q, 2P)
   R* feedthrough = nullptr;   ///< D, (Q), Q = H; null: absent
@@ -67,7 +67,7 @@ SCANREC_HD complex_of<double> in_double(complex_of<R> x) {
 /// The matrices of a system for real products. A complex column becomes two real columns.
 template <class R>
 struct s5_matrices {
-  std::complex<R>* gate = nullptr;  // P; if steps vary it is not set, and B is not scaled
+  std::complex<R>* gate = nullptr;  // P; not set if steps vary, and B is then not scaled
   R* to_states = nullptr;           // H x 2P: B_bar, transposed
   R* to_outputs = nullptr;          // 2P (4P) x Q: C, transposed
 };
@@ -251,8 +251,8 @@ struct add_rows {
   }
 };
 
-// The chunk of a row depends only on its number and the shape. The sums of chunks are added in
-// order.
+// The chunk of a row depends only on the row's number and the shape. The sums of chunks are added
+// in order.
 
 inline constexpr std::int64_t chunk_rows = 64;
 inline std::int64_t row_chunks(const extents& shape) {
@@ -270,7 +270,7 @@ struct row_range {
   SCANREC_HD static std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 };
 
-/// Sums the product of two arrays over rows, per chunk and channel. One block per chunk.
+/// Sums the product of two arrays over rows, per chunk and channel. A block processes one chunk.
 template <class R>
 struct dot_rows {
   static constexpr int threads = 128, blocks_together = 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of s5() and s5_vjp() on GPUs: the system and its matrices, the workspace,
+// The common part of s5() and s5_vjp() on GPUs: the system and its matrices, the workspace, and
 // products of rows.
 #pragma once
 
@@ -21,8 +21,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// A call for a system, and the layout of its workspace. The first bytes belong to the scans, which
-/// rely on the contents that earlier calls left. The matrices of the system and all other arrays of
-/// `reserve` follow.
+/// rely on the contents that earlier calls left. The matrices of the system and all other arrays
+/// from `reserve` follow.
 template <class Backend, class R>
 class s5_on_device : public scanrec::detail::s5_call<R> {
  public:
@@ -79,7 +79,8 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     m.to_states = reserve<R>(2 * inputs * states);
     m.to_outputs = reserve<R>(2 * this->state_channels() * outputs);
   }
-  /// The view of the gates of a scan. Before there is a workspace it only describes their layout.
+  /// The view of the gates of a scan. Before there is a workspace, the view only describes their
+  /// layout.
   sequence_view<const complex> gate(const sequence_view<const complex>& of_steps,
                                     const extents& shape) const {
     static const complex somewhere{};
@@ -90,7 +91,8 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     const make_s5_matrices<R> kernel{s, varies, m};
     per_number(kernel, kernel.count(), on.stream);
   }
-  /// Queues into = rows * matrix, or into += rows * matrix if `adds`. The matrix may be transposed.
+  /// Queues `into = rows * matrix`, or `into += rows * matrix` if `adds`. The matrix may be
+  /// transposed.
   template <class From, class Into>
   void map_rows(const products& of, const extents& shape, const sequence_view<From>& from,
                 const R* matrix, bool transposed, bool adds,
@@ -101,7 +103,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
       of.multiply(all.rows, wide, inner, piece<const R>(from, b),
                   {matrix, transposed ? inner : wide, transposed}, adds, piece<R>(into, b));
   }
-  /// Queues into = transposed rows of x times rows of y, summed over all rows.
+  /// Queues `into` = the transposed rows of x times the rows of y, summed over all rows.
   template <class X, class Y>
   void sum_over_rows(const products& of, const extents& shape, const sequence_view<X>& x,
                      const sequence_view<Y>& y, R* into) const {

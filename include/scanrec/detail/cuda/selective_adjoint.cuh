@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint kernel of selective scans. A block processes time from the end, with the gradients of
-// the states of its channels in registers. States are recomputed: from checkpoints to chunks,
-// within a chunk to every fourth step, and from there with the gates in registers.
+// the states of its channels in registers. States are recomputed in three stages: from a checkpoint
+// to the start of every chunk, within a chunk to every fourth step, and then, with the gates in
+// registers, the four steps.
 //
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: gradient of sum_n C x
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
@@ -170,8 +171,8 @@ struct selective_vjp_kernel {
       SCANREC_UNROLL
       for (X& of : x) of = base::zero();
     }
-    // Adds to the sums of this thread in the workspace, in the wide type. `first`: overwrites them
-    // instead.
+    // Adds to the sums of this thread in the workspace, in the wide type. Overwrites these sums
+    // instead if `first`.
     SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const X (&x)[S],
                                                   bool first) const {
       if (sums_of == nullptr) return;

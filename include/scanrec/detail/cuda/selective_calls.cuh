@@ -188,7 +188,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // The workspace contains kept states and sums, which are not zero.
+  // A `kept` workspace must be zero after a call, so the states and sums are cleared.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The assignment of the elements of a chunk to the threads of a block. A thread has runs of
-// elements that are neighbours along channels or along steps, whichever is contiguous in u. A run
-// is one access if the array is aligned. Offsets are computed once and kept in shared memory,
-// because registers are needed for states.
+// The assignment of the elements of a chunk (selective_plan.cuh) to the threads of a block. A
+// thread has runs of elements that are neighbours along channels or along steps, whichever is
+// contiguous in u. A run is loaded or stored by one access if the array is aligned. Offsets are
+// computed once and kept in shared memory, because registers are needed for states.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace detail {
 /// intervals. any: all calls.
 enum class selective_kind { plain, any };
 
-/// The axis of runs.
+/// The axis along which the elements of a run are neighbours.
 enum class selective_runs { channels, steps };
 
-/// The elements of a block.
+/// The elements of a block's current chunk.
 template <class Shape, selective_kind Kind>
 class selective_elements {
  public:
@@ -33,7 +33,7 @@ class selective_elements {
   using raw = raw_element<V>;
   static constexpr bool plain = Kind == selective_kind::plain;
   static constexpr int E = Shape::elements, run = Shape::run, runs = E / run, row = Shape::row;
-  /// Whether all threads have elements.
+  /// Whether all threads of a block have elements.
   static constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
   using run_of_values = packed<V, run>;
 

@@ -13,7 +13,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// Advances the states of a thread by four steps from t on. Calls each(j, i, a, last, x) for step t
-/// + j and state i, with the gate a, and the states before and after the step.
+/// + j and state i, where a is the gate, and last and x are the states before and after the step.
 template <class Tile, class X, int S, class Each>
 SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&rate)[S], int t,
                                                   X (&x)[S], const Each& each) {
@@ -98,8 +98,8 @@ struct selective_forward_kernel {
         if (p.out.present()) this->load_bc(p.c, this->c_, 0, c);
       }
     }
-    // After the last chunk nothing is loaded ahead. Clearing the registers ends the lifetime of
-    // their values.
+    // After the last chunk nothing is loaded ahead. Clearing the registers tells the compiler that
+    // their values are no longer needed.
     SCANREC_DEVICE SCANREC_INLINE void drop() {
       tile::forget(u), tile::forget(delta), tile::forget(z);
     }

@@ -46,8 +46,8 @@ template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> gate_rate(const simd::complex_lanes<V>& rate) {
   return {gate_rate(rate.re), rate.im};
 }
-/// The output as a sum over states, from the sum of their real parts. Complex states represent
-/// conjugate pairs, so their sum is doubled.
+/// The sum over states, from the sum of their real parts. Complex states represent conjugate pairs,
+/// so their sum is doubled.
 template <class State, class V>
 SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
   return scanrec::detail::parts_of<State> == 2 ? sum + sum : sum;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The work per element of the adjoint of a selective scan. Before a chunk is processed backwards,
-// it turns u, delta, z and the gradients of outputs into step sizes and gradients of y. Afterwards
-// it computes the gradients of u, delta and z, and their contributions to those of D, the bias and
-// the intervals.
+// u, delta, z and the gradients of outputs are turned into step sizes and gradients of y.
+// Afterwards the gradients of u, delta and z are computed, and the contributions of the elements to
+// the gradients of D, the bias and the intervals.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     this->find(p.delta_grad, of_delta_grad), this->find(p.z_grad, of_z_grad);
   }
 
-  /// Stages all data to process a chunk forward.
+  /// Stages the data that the forward steps of a chunk need.
   SCANREC_DEVICE SCANREC_INLINE void stage_steps() const {
     this->take_bc(p.b, this->b_);
     this->along([&](auto along) SCANREC_LAMBDA {
@@ -50,7 +50,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_steps<along.value>(of_run);
     });
   }
-  /// Stages all data to process a chunk forward and backwards.
+  /// Stages the data that the forward and the adjoint steps of a chunk need.
   SCANREC_DEVICE SCANREC_INLINE void stage_all() const {
     this->take_bc(p.b, this->b_);
     this->take_bc(p.c, this->c_);
@@ -59,15 +59,16 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template stage_all<along.value>(of_run);
     });
   }
-  /// Writes the gradients of u, delta and z. Leaves their contributions to D, the bias and the
-  /// intervals in shared memory.
+  /// Writes the gradients of u, delta and z. Leaves the contributions to the gradients of D, the
+  /// bias and the intervals in shared memory.
   SCANREC_DEVICE SCANREC_INLINE void put() const {
     this->along([&](auto along) SCANREC_LAMBDA {
       SCANREC_KEEP_LOOP
       for (int of_run = 0; of_run < runs; ++of_run) this->template put<along.value>(of_run);
     });
   }
-  /// Adds the contributions to D and the bias. The lanes of a channel share its steps.
+  /// Adds the contributions to the gradients of D and the bias. Each lane of a channel adds a share
+  /// of the steps.
   SCANREC_DEVICE SCANREC_INLINE void add_elements() {
     SCANREC_KEEP_LOOP
     for (int t = this->lane_; t < Shape::steps; t += L) {
@@ -75,7 +76,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       of_bias = of_bias + x.first, of_d = of_d + x.second;
     }
   }
-  /// Writes the sums over the channels of the block to the workspace, for gradients of intervals.
+  /// Writes to the workspace the gradients of intervals, summed over the channels of the block.
   SCANREC_DEVICE SCANREC_INLINE void put_intervals(std::int64_t begin) const {
     if constexpr (!base::plain) {
       for (int t = this->thread_; t < Shape::steps; t += selective_threads) {
@@ -91,12 +92,12 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   // terms of the gradients of intervals.
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
-  device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
+  device::shared_array<value_pair<V>> sums;  // sums over states of l B and of A l a x
   V of_d, of_bias;                           // running sums of a checkpoint interval
 
  private:
   enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };
-  enum kept { u_value, slope, z_slope, grad };  // per run
+  enum kept { u_value, slope, z_slope, grad };  // the values kept for each run
   SCANREC_DEVICE SCANREC_INLINE int kept_at(int which, int of_run) const {
     return (which * runs + of_run) * selective_threads + this->thread_;
   }

@@ -7,8 +7,8 @@
 //
 // Chunks of steps are counted from the end of time, so that checkpoints lie between them. The first
 // chunk may begin before the first step; its extra steps are idle. S and L depend on the sizes of a
-// problem except its time. They do not depend on the GPU, so the order of sums is the same on every
-// GPU.
+// problem, except the number of steps. They do not depend on the GPU, so the order of sums is the
+// same on every GPU.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ struct selective_shape {
   /// Elements per thread and array in a chunk, and the same for B and C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int bc_elements = states * steps / selective_threads;
-  static constexpr int run = std::min(elements, 4);  // elements of a run
+  static constexpr int run = std::min(elements, 4);  // elements of a run (selective_elements.cuh)
   /// Row lengths of a step and of a state. The padding puts the same step of two channels in
   /// different banks.
   static constexpr int row = channels + 1, state_row = steps + 4;
@@ -169,13 +169,13 @@ struct selective_tiles {
 template <class V>
 inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::int64_t>(sizeof(V));
 
-/// The kernel that a shape is chosen for.
+/// The kernel for which a shape is chosen.
 enum class selective_pass { forward, adjoint };
 
 /// States per lane for floats with up to 16 states, by the number of blocks of 32 channels. Four
 /// states need the fewest instructions, and one state gives the most threads. Measured on an H200
 /// with 16 to 2048 blocks of 2048 steps. With four states per lane, its 132 multiprocessors run 396
-/// such blocks of the adjoint at once. With two, they run the channels of 264.
+/// such blocks of the adjoint at once. With two, they run as many channels as 264 such blocks have.
 constexpr int selective_states_per_lane(selective_pass pass, std::int64_t blocks) {
   if (pass == selective_pass::forward) return blocks < 176 ? 1 : 4;
   return blocks <= 64 ? 1 : blocks > 264 && blocks <= 396 ? 4 : 2;

@@ -21,7 +21,7 @@ namespace detail {
 using scanrec::detail::bc_array;
 using scanrec::detail::value_array;
 
-/// The stored type of elements with compute type V.
+/// The stored type of elements: their compute type, or a 16-bit type.
 enum class stored_as { computed, bfloat16, float16 };
 
 /// A loaded element before conversion.
@@ -35,8 +35,8 @@ struct alignas(sizeof(T) * Count) packed {
 };
 
 /// Converts loaded elements. The stored type is tested once for all of them, so that their
-/// conversions overlap. 16-bit elements that were loaded in runs lie two to a word, in the first
-/// half of the words of their run.
+/// conversions overlap. If 16-bit elements were loaded in runs, each word holds two, and a run
+/// takes the first half of its words.
 template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
                                               bool in_runs, V (&to)[Count]) {
@@ -106,7 +106,7 @@ struct device_rows {
     else
       load_as<std::uint16_t>(to, at);
   }
-  /// Loads runs of contiguous elements, whose starts are `apart` apart.
+  /// Loads runs of contiguous elements. The first elements of consecutive runs are `apart` apart.
   template <int Run, int Count>
   SCANREC_DEVICE SCANREC_INLINE void load_runs(raw_element<V> (&to)[Count], std::int64_t first,
                                                std::int64_t apart) const {
@@ -194,7 +194,7 @@ bool is_plain(const selective_device_problem<V>& p) {
          !p.resets.present();
 }
 
-/// The real numbers of an array. The real part of a complex number comes first.
+/// The array as real numbers. The real part of a complex number comes first.
 inline value_array<float> reals_of(const value_array<float>& of) { return of; }
 inline value_array<double> reals_of(const value_array<double>& of) { return of; }
 template <class R>

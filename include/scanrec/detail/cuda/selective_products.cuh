@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sums over channels in the adjoint of a selective scan, at every step: the gradients of B and
-// C. Channels of a warp are added by halving, warps of a block in shared memory, and blocks by the
-// next kernel.
+// C. The channels of a warp are added by exchanges that halve the number of values per lane. The
+// warps of a block are then added in shared memory, and the blocks by the next kernel.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The workspace of the adjoint: partial sums for the next kernels, and states that it reads again.
-/// States are numbers V.
+/// The workspace of the adjoint: partial sums for the next kernels, and states that the adjoint
+/// kernel reads again. A row below is one group of one sequence. States are numbers V.
 template <class V>
 struct selective_vjp_room {
   using real = scanrec::detail::real_part_of<V>;
-  real *b = nullptr, *c = nullptr;  // (part, row of groups, tile, time, state)
+  real *b = nullptr, *c = nullptr;  // (part, row, tile, time, state)
   std::int64_t of_part = 0;         // numbers per part of b and c
-  real* intervals = nullptr;        // (row of groups, tile, time)
+  real* intervals = nullptr;        // (row, tile, time)
   double *a = nullptr, *b_constant = nullptr,
          *c_constant = nullptr;          // (batch, channel, state, part)
   double *d = nullptr, *bias = nullptr;  // (batch, channel)
@@ -29,7 +29,8 @@ struct selective_vjp_room {
   stored_state_t<V>* states = nullptr;
 };
 
-/// The number of channels of a warp whose states can have different orders.
+/// The number of channels of a warp that store their states in different orders
+/// (selective_tile.cuh).
 template <class Shape>
 inline constexpr int turned_channels = std::min(Shape::own, device::warp_size / Shape::lanes);
 
@@ -54,7 +55,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         products(Shape::products),
         own_product_(own_product()) {}
 
-  /// Sums the values of four steps from t on over the channels of a warp. `v` is (step, own state).
+  /// Sums the values of four steps from t on over the channels of a warp. The indices of `v` are
+  /// (step, slot of the state).
   SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[4][S], int which, int t) const {
     // Channels that do not exist contribute 0, even if B or C is NaN.
     if (this->at_.count < Shape::channels) {
@@ -120,9 +122,9 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       }
     }
   }
-  // Channels `turned` apart have the same order of states. If the numbers of two channels differ in
-  // one bit, each channel keeps the slots without that bit. The other channel has the same states
-  // in the slots with that bit.
+  // Adds pairs of channels whose indices differ in one bit. Each channel keeps the slots whose
+  // index lacks that bit. Its partner has the same states in the slots whose index has the bit.
+  // Channels that are `turned` apart have the same order of states.
   template <int Bit>
   SCANREC_DEVICE SCANREC_INLINE static void halve_states(X (&v)[4][S]) {
     if constexpr (Bit < turned) {
@@ -135,8 +137,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       halve_states<2 * Bit>(v);
     }
   }
-  // Two channels are `Apart` lanes apart: one keeps the first half of the steps, the other the
-  // second.
+  // Adds pairs of channels that are `Apart` lanes apart. One channel keeps the first half of the
+  // steps, the other the second half.
   template <int Count, int Apart>
   SCANREC_DEVICE SCANREC_INLINE void halve_steps(X (&v)[4][S]) const {
     if constexpr (Apart < device::warp_size) {
@@ -158,8 +160,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
       halve_steps<Count / 2, 2 * Apart>(v);
     }
   }
-  // The index in `products` of the sum of step 0 and slot 0 that this thread has after halving, for
-  // B.
+  // The index in `products`, for B, of the first sum that this thread has after halving: that of
+  // its first step and of slot 0.
   SCANREC_DEVICE SCANREC_INLINE int own_product() const {
     int first = 0, half = 2;
     SCANREC_UNROLL

@@ -11,14 +11,14 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Gradients of intervals, or of B or C that vary with the step: one thread per number adds the
-/// blocks of a group.
+/// Gradients of intervals, or of B or C that vary with the step. One thread per number adds up the
+/// partial sums of the blocks of a group.
 template <class V>
 struct add_selective_tiles {
   static constexpr int threads = 128, blocks_together = 8;
   static constexpr bool synchronises = false;
 
-  const V* partial;  // (row of groups, tile, time, state)
+  const V* partial;  // (row, tile, time, state); a row is one group of one sequence
   std::int64_t groups, tiles, time, states, numbers;
   device_rows<V> to;
   bool update;
@@ -38,7 +38,8 @@ struct add_selective_tiles {
   }
 };
 
-/// Gradients of arrays that all sequences share: one thread per number adds the sequences.
+/// Gradients of arrays that all sequences share. One thread per number adds up the partial sums of
+/// the sequences.
 template <class V>
 struct add_selective_sequences {
   static constexpr int threads = 128, blocks_together = 8;

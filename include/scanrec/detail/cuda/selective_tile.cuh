@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of the kernels of selective scans. It loads the rows of a chunk to shared memory,
-// where B and C serve all channels of the block, and sums over the states of a channel.
+// The common part of the kernels of selective scans. It loads B and C of a chunk to shared memory,
+// where all channels of the block use them. It also sums over the states of a channel.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct several {
   T of[Count];
 };
 
-/// Sums four values over L lanes. Lane j of every four has the j-th sum. Two exchanges within four
-/// lanes each halve the number of values per lane. Single values are then exchanged with lanes
-/// farther away.
+/// Sums four values over L lanes. Lane j of every four lanes returns the j-th sum. Two exchanges
+/// within the four lanes each halve the number of values per lane. The remaining value is then
+/// exchanged with lanes farther away.
 template <int L, class T>
 SCANREC_DEVICE SCANREC_INLINE T sum_over_lanes(const several<T, 4>& x, int lane) {
   const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
@@ -42,7 +42,7 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
   return {x.first + y.first, x.second + y.second};
 }
 
-/// The states of a block. Neighbouring channels have their states in `Turned` different orders:
+/// The states of a block. Neighbouring channels store their states in `Turned` different orders:
 /// slot i of channel c holds state i ^ (c mod Turned) of the lane.
 template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile : public selective_elements<Shape, Kind> {
@@ -114,7 +114,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
 
-  /// B or C in shared memory, as (part, state, step), and its number k.
+  /// B or C in shared memory, as (part, state, step). k is the index of its offsets.
   struct mixed_array {
     device::shared_array<V> numbers;
     device::shared_array<four_steps<V>> fours;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging of arrays that are contiguous along time. The block copies them to shared memory in
-// memory order, and each thread reads its own steps from there.
+// Staging in shared memory of arrays that are contiguous along time. The block copies them to
+// shared memory in memory order, and each thread reads its own steps from there.
 //
 // A thread has a row of elements per array: its steps, and a neighbouring step if the recurrence
 // reads neighbours. The length of a row is an odd number of words, so that the threads of a warp
@@ -24,7 +24,7 @@ namespace detail {
 struct staged_arrays {
   std::uint32_t reads = 0, writes = 0;       // a bit per staged array
   std::uint32_t neighbours = 0;              // the inputs whose neighbours are read
-  bool all_reads = true, all_writes = true;  // whether all present inputs, all outputs are staged
+  bool all_reads = true, all_writes = true;  // every present input, or every output, is staged
   std::int64_t bytes = 0;                    // of shared memory
 };
 
@@ -63,7 +63,8 @@ class tile_stage {
   }
 
   /// Copies the staged inputs of a tile to shared memory, from `first_byte` on. All threads of the
-  /// block call it. `row` points at the tile's group and batch row.
+  /// block call it. `row` is the recurrence with its pointers moved to the tile's group and batch
+  /// row.
   SCANREC_DEVICE void load(const R& row, const tile_partition& partition, const tile_position& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
@@ -152,7 +153,8 @@ class tile_stage {
     else
       return true;
   }
-  // Calls f(field, slots, bit) for the staged arrays: all, or those of `bits`.
+  // Calls f(field, slots, bit) for the staged arrays, which are all arrays if `All`, else those in
+  // `bits`.
   template <bool Reads, bool All = false, class Self, class F>
   SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
     std::uint32_t bit = 1;
@@ -258,8 +260,8 @@ class tile_stage {
       });
     }
   }
-  // The neighbouring step of a segment. It is in the row of another thread, except at the end of
-  // the tile: then it is loaded from memory (`elsewhere`).
+  // The neighbouring step of a segment. It is in the row of another thread. At the end of the tile
+  // it is loaded from memory instead (`elsewhere`).
   struct neighbour {
     std::int64_t time;
     bool exists, elsewhere;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composition of the maps of a tile's segments: by shuffles within a warp, then over the warps.
-// Only thread indices fix the order.
+// Composition of the maps of a tile's segments, by shuffles within a warp and then over the warps.
+// The order depends only on thread indices.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// Inclusive scan of the maps of a column within the warp. `present`: whether the thread has a map.
-/// If it has, all earlier segments of the column have one too.
+/// If it has one, all earlier segments of the column have one too.
 template <class Algebra, class Map>
 SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, bool present) {
   const int lane = device::thread_index() % device::warp_size;

@@ -31,8 +31,8 @@ struct tile_partition {
   int segment_shift = 0;           // log2(segment_steps)
   int tile_shift = 0;              // log2(tile_steps())
   std::uint32_t first_column = 1;  // mask of the threads of a warp that have the first channel
-  std::int64_t strips = 0;         // channel blocks, each as wide as a tile
-  std::int64_t groups = 0;         // tiles of the same steps: channel blocks of all batch rows
+  std::int64_t strips = 0;         // channel blocks of a batch row, each as wide as a tile
+  std::int64_t groups = 0;         // tiles with the same steps: strips of all batch rows
   std::int64_t tiles = 0;          // of a sequence, at least 1
   int span_shift = 0;              // log2(span_tiles()); spans are defined in tiles_before.cuh
 
@@ -61,14 +61,14 @@ struct tile_partition {
   }
 
  private:
-  // Each tile of a span has a segment that reads its map. Tiles of several channels have fewer
-  // segments, and spans of 8 or 16 tiles.
+  // A tile reads the maps of the other tiles of its span with one segment per map. Tiles of several
+  // channels have fewer segments, so their spans have 8 or 16 tiles.
   static constexpr int most_span_tiles = 32;
   // Limited by the shared memory for maps in tiles_before.cuh.
   static constexpr std::int64_t most_columns_of_many_tiles = 16;
-  // As many channels as fill two memory sectors of 32 bytes with the smallest elements. With one
-  // sector at a time, the L2 cache is slower than memory. If channels are not contiguous, a tile
-  // takes as many short sequences as fill it.
+  // The width is as many channels as fill two memory sectors of 32 bytes with the smallest
+  // elements. With accesses of one sector, the L2 cache is slower than memory. If channels are not
+  // contiguous, a tile takes as many short sequences as fill it.
   [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t two_sectors = 64;
     std::int64_t bytes = 0, most = 1;
@@ -108,13 +108,13 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
 
 /// Upper bound on the shared memory of a tile without staged arrays, recomputed states and terms of
 /// sums. Each thread has three maps, a state and a sum, together no larger than four maps. Each
-/// channel has a state, and 4 KiB are for the rest.
+/// channel has a state. The other parts take at most 4 KiB.
 constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_bytes) {
   return tile_partition::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
 }
 
-/// The layout of the workspace of look_back: the header, messages, turns of tiles with the same
-/// steps, sums.
+/// The layout of the workspace of look_back: the header, messages, counters for the turns of tiles
+/// with the same steps (tile_sums.cuh), and sums.
 struct look_back_plan {
   tile_partition partition;
   bool sums_by_column = false;  // sums that keep time are first added over the channels of a tile
@@ -143,8 +143,8 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
-  /// The byte offset of the sums. They are written before they are read. All memory before them
-  /// must be zero or left by earlier calls.
+  /// The byte offset of the sums. Sums are written before they are read. All memory before them
+  /// must be zero or have the contents that earlier calls left.
   [[nodiscard]] std::int64_t first_sum() const {
     return first_turn() + (sums_by_step ? partition.tiles * bytes_of_word : 0);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tile of a block and the positions of its threads. A block takes the tile whose ticket it
-// draws, so a tile never waits for one that has not started.
+// The tile of a block and the positions of its threads. Blocks draw tickets in the order in which
+// they start, and tickets number tiles in time order. So a tile only waits for tiles that have
+// started.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct tile_position {
   int tile = 0, group = 0;      // index along time, and among the tiles of the same steps
   int column = 0, segment = 0;  // within the tile
   bool there = false;           // whether the channel exists
-  int g = 0, b = 0;             // group and batch row
+  int g = 0, b = 0;             // index along the group axis of the arrays, and batch row
   std::int64_t c = 0;           // channel
   std::int64_t first = 0;       // first step of the segment
   int count = 0;                // steps of the segment
@@ -53,7 +54,7 @@ SCANREC_DEVICE inline tile_position position_in(const tile_partition& partition,
                                               : partition.segment_steps;
   return at;
 }
-/// The tile and group as a drawn tile, without the call number.
+/// The drawn tile with the given indices, without the call number.
 SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::uint32_t tile,
                                          std::uint32_t group) {
   // Tile numbers fit 31 bits (check_blocks), and 32-bit divisions are faster than 64-bit ones.
@@ -75,8 +76,8 @@ SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
-    // The block with the last ticket of this call may have incremented `halves` before it was read
-    // here.
+    // `halves` counts passes of 2^31 calls. The block with the last ticket may have incremented it
+    // before the read above. Its parity then differs from that of `calls / half`.
     halves -= (halves ^ calls / half) & 1;
     if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);

@@ -18,7 +18,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Empty for recurrences that read their states from memory.
+/// The recomputed states of a tile. Empty for recurrences that read their states from memory.
 template <class R>
 struct tile_states {
   static std::int64_t bytes(const tile_partition&) { return 0; }
@@ -44,7 +44,8 @@ struct tile_states<R> {
            16;
   }
   /// Recomputes the checkpoint intervals of the tile into shared memory, from `first_byte` on. All
-  /// threads of the block call it. `row` points at the tile's group and batch row.
+  /// threads of the block call it. `row` is the recurrence with its pointers moved to the tile's
+  /// group and batch row.
   SCANREC_DEVICE static void compute(const R& row, const tile_partition& partition,
                                      const tile_position& at, std::int64_t first_byte) {
     using loop = lane_loop<R, recurrence::assume::nothing>;
@@ -84,8 +85,7 @@ struct tile_states<R> {
                                       std::int64_t first_byte) {
     const std::int64_t first = at.tile * partition.tile_steps();
     const device::shared_array<state> slots(first_byte);
-    // Step t reads the state of step t + 1. For the last step of the sequence that is the initial
-    // state.
+    // Step t reads the state of step t + 1. The last step of the sequence reads the initial state.
     const std::int64_t begin = at.first - first + 2, end = begin + count,
                        there = partition.steps - first + 1;
     const state* const rows =

@@ -2,11 +2,11 @@
 // Gradients that are sums, for sequences that are split over tiles.
 //
 // Sums over time: every thread adds up its steps. A block adds the threads of a channel pairwise
-// into one partial sum per channel and tile. lane_sums.cuh adds these.
+// into one partial sum per channel and tile. The kernels of lane_sums.cuh add these partial sums.
 //
 // Sums that keep their time axis run over lanes. If they run over channels, a block adds up the
-// channels of its tile at every step, and lane_sums.cuh adds the tiles. Otherwise tiles have one
-// lane each, and tiles with the same steps add to the same sums in turn.
+// channels of its tile at every step, and the kernels of lane_sums.cuh add the tiles. Otherwise
+// tiles have one lane each, and tiles with the same steps add to the same sums in turn.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The type of the largest sums of a recurrence: factors, which are matrices if states are vectors.
+/// The type of the largest sums of a recurrence: that of gradients of factors, which are matrices
+/// if states are vectors.
 template <class Carry, bool MaySum>
 struct widest_sum {
   using type = char;  // no sums
@@ -155,7 +156,7 @@ struct column_sums {
   }
 };
 
-/// Writes zeros to a gradient that is a sum over no lanes, one thread per step.
+/// Writes zeros to a gradient that is a sum over zero lanes, one thread per step.
 template <class S>
 struct write_empty_sums {
   static constexpr int threads = 128;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol by which a tile learns the state before it from the messages of earlier tiles.
+// The protocol by which a tile computes the state before it from the messages of earlier tiles.
 //
-// Up to 32 consecutive tiles are a *span*. A tile sends its map to those after it in its span. The
+// Up to 32 consecutive tiles are a *span*. A tile sends its map to the later tiles of its span. The
 // threads of a tile together compose the maps of the earlier tiles of its span. The tile applies
 // the result to the state at the *boundary* before the span. The last tile of a span composes the
 // map of the whole span and sends it, and later sends the state at the next boundary. A tile starts
@@ -9,7 +9,7 @@
 // that boundary and its own.
 //
 // Bits do not depend on timing. The numbers of the tiles fix the order in which maps are composed:
-// the maps of a span as in compose_in_warp and then warp by warp, spans from left to right. The
+// the maps of a span as in compose_in_warp and then warp by warp, and spans from left to right. The
 // state at a boundary is the result of this fold over all spans before it, so a fold that starts
 // from any known state continues it with the same roundings.
 //
@@ -172,8 +172,9 @@ struct tiles_before {
     bool moderate = false;
   };
 
-  // Each segment reads one boundary; the farthest accepts only a state. Boundaries and maps of
-  // tiles are both read by the first span_tiles() segments, hence by the same warps.
+  // Each segment reads one boundary. The segment with the farthest boundary accepts only a state.
+  // Boundaries and maps of tiles are both read by the first span_tiles() segments, hence by the
+  // same warps.
   [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_position& at) const {
     return span_of(at) - at.segment;
   }
@@ -207,9 +208,9 @@ struct tiles_before {
   SCANREC_DEVICE message<map> span_map(const tile_position& at, int boundary) const {
     return map_in(at, partition.tiles + boundary);
   }
-  // A block receives the state at a boundary or computes it, with the same bits. The compiler may
-  // contract the products of a user's operator differently at each place that inlines it. So
-  // operators are called out of line.
+  // A block receives the state at a boundary or computes it; both must give the same bits. The
+  // compiler may contract the products of a user's operator differently wherever it inlines the
+  // operator. So operators are called out of line.
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     if constexpr (R::any_operator)
       return advance_by_call(copied_operator.in(recurrence), first, m, x);
@@ -229,8 +230,8 @@ struct tiles_before {
     const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
     const int warp = thread / device::warp_size;
     const int warp_segments = device::warp_size >> partition.width_shift;
-    // The second half of the shared memory for maps of warps. compose_segments uses only the first
-    // half, because tiles with successors have at most 16 columns.
+    // These maps use the second half of the shared memory for maps of warps. compose_segments uses
+    // only the first half, because tiles with successors have at most 16 columns.
     const device::shared_array<map> of_warps(shared.warp_maps +
                                              tile_partition::threads / 2 * sizeof(map));
     const device::shared_array<std::uint32_t> immoderate(shared.bits +

@@ -4,7 +4,7 @@
 //
 // Elements above the diagonal are never multiplied, not even as zeros. The 16 x 16 tiles on the
 // diagonal are solved by substitution, and only the tiles strictly below it are products. Columns
-// with values that are not finite are left to the caller. So such values never leave their column,
+// that contain NaN or infinity are left to the caller. So such values never leave their column,
 // move backwards in time, or pass a reset.
 #pragma once
 
@@ -126,7 +126,7 @@ class triangle {
 
   /// Replaces the columns of inputs by columns of states. All threads of the block call it; each
   /// writes 16 rows of a column. Returns whether any thread has found a value that is not finite.
-  /// `nonfinite` says whether this thread has; the caller must then compute the column.
+  /// Sets `nonfinite` if this thread has found one; the caller must then compute the column.
   template <class Precision>
   SCANREC_DEVICE static bool apply(bool& nonfinite) {
     const int column = device::thread_index() % columns, own = device::thread_index() / columns;

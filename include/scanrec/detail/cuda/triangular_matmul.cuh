@@ -23,8 +23,8 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scans by triangular matrices of 128 steps, with multiply-adds or matrix units. For shared gates,
-/// and for comparison. Runs recurrences of numbers, not of vectors, and no user operators.
+/// Scans by triangular matrices of 128 steps, with multiply-adds or matrix units. Use it for shared
+/// gates and for comparison. Vector states and user operators are not supported.
 ///
 /// Precision  precision::full: the compute type, for every type. precision::tf32x3, tf32, bf16: for
 ///            floats, on matrix units. The error of a state grows by at most 2^-19, 2^-9 or 2^-7
@@ -32,16 +32,16 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///            the states between chunks are computed with `full`.
 /// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
 /// Memory   for sequences of more than 128 steps, about three numbers in the wide type per 128
-///          steps. For gradients that are sums over time, one per 16 steps (with T rounded up to
-///          4096 if the gate is shared in time), or per step if another gradient is a sum that
-///          keeps its time axis.
-/// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
-///          underflows. Values that are not finite never move backwards in time, to another channel
-///          or past a reset.
+///          steps. A gradient that is a sum over time takes one number per 16 steps (with T rounded
+///          up to a multiple of 4096 if the gate is shared in time). If another gradient is a sum
+///          that keeps its time axis, it takes one per step instead.
+/// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
+///          or underflows. Values that are not finite never move backwards in time, to another
+///          channel or past a reset.
 /// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
 ///          each gradient that is a sum over time or states. Never waits.
-/// Needs    a GPU of compute capability 8.0 for the matrix units. There, columns with inputs from
-///          3.3e38 on are computed step by step.
+/// Needs    a GPU of compute capability 8.0 or higher for the matrix units. On these units, columns
+///          with inputs of 3.3e38 or more are computed step by step.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
@@ -54,7 +54,7 @@ struct triangular_matmul {
 
 namespace detail {
 
-/// The layout of the workspace: maps of chunks, memory for their scan, sums.
+/// The layout of the workspace: maps of chunks, memory for the scan over chunks, and sums.
 struct chunk_plan {
   chunk_partition partition;
   bool with_resets = false, sums_over_time = false;
@@ -130,7 +130,8 @@ void run_planned(const triangular_matmul<Precision>& on, const detail::chunk_pla
               at(plan.first_states)};
     using reduce = detail::reduce_chunks<R>;
     detail::launch(reduce{{partition, chunks}, r}, blocks, on.stream, reduce::shared_bytes);
-    // The states after the chunks replace their offsets: they follow a recurrence over the chunks.
+    // The states after the chunks follow a recurrence over the chunks. They replace the offsets of
+    // the chunks.
     const extents shape{.batch = 1, .time = partition.chunks, .channel = partition.lane_count()};
     const sequence_view<wide> offsets(chunks.offsets, shape);
     const triangular_matmul<> scan{.stream = on.stream,

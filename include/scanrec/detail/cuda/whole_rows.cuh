@@ -33,7 +33,8 @@ class whole_rows {
   std::int64_t output_byte = 0;  // offset of the rows of outputs
 
   whole_rows() = default;
-  /// Host only, for plain arrays. `room` is the available shared memory in bytes.
+  /// Host only, for arrays that satisfy assume::plain. `room` is the available shared memory in
+  /// bytes.
   whole_rows(const R& r, const tile_partition& partition, std::int64_t room) {
     int rising = 0, falling = 0, others = 0;
     bool in_elements = true;  // whether all elements can be copied one by one
@@ -45,7 +46,7 @@ class whole_rows {
         needed += bytes_of<S>;
         in_elements = in_elements && device::copied_ahead<S>;
         (!field.data ? others : by.time == 1 ? rising : by.time == -1 ? falling : others) += 1;
-        // If time runs backwards, the first element in memory is the last one of a piece.
+        // If time runs backwards, step 0 has the highest address, so it must end a piece.
         const auto corner =
             reinterpret_cast<std::uintptr_t>(by.time < 0 ? field.data + 1 : field.data);
         in_pieces = in_pieces && corner % sizeof(piece) == 0 &&
@@ -69,14 +70,16 @@ class whole_rows {
   }
 
   /// Starts to copy the inputs of a tile to rows in shared memory, from `first_byte` on. All
-  /// threads of the block call it. `row` points at the tile's group and batch row.
+  /// threads of the block call it. `row` is the recurrence with its pointers moved to the tile's
+  /// group and batch row.
   SCANREC_DEVICE void begin_load(const R& row, const tile_partition& partition,
                                  const tile_position& at, std::int64_t first_byte) const {
     const auto load = [&](const auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
       const S* const from = corner_of(field, partition, at);
       const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
-        if constexpr (device::copied_ahead<Unit>) {  // otherwise units are pieces
+        // Elements that cannot be copied ahead are always copied in pieces.
+        if constexpr (device::copied_ahead<Unit>) {
           const device::shared_array<Unit> slots(rows.byte);
           for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
             device::copy_ahead(slots, slot, reinterpret_cast<const Unit*>(from) + i);
@@ -94,8 +97,8 @@ class whole_rows {
   struct registers {
     alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
   };
-  /// Loads the thread's steps from shared memory to registers, and points the inputs at them. A
-  /// position with row k then reads step k.
+  /// Loads the thread's steps from shared memory to registers, and points the inputs at them. An
+  /// access at a position whose `row` member is k then reads step k.
   SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
     const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
@@ -117,7 +120,8 @@ class whole_rows {
     };
     for_rows<true>(here, first_byte, load);
   }
-  /// Points the outputs at registers. A position with row k then writes step k.
+  /// Points the outputs at registers. An access at a position whose `row` member is k then writes
+  /// step k.
   SCANREC_DEVICE void aim(R& here, registers& values) const {
     for_rows<false>(here, 0, [&](auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
       field.data = reinterpret_cast<stored<decltype(field)>*>(values.of[rows.number]);
@@ -163,7 +167,7 @@ class whole_rows {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_partition::threads;
-  // Reset masks have no rows. Neither do elements whose size does not divide a piece.
+  // Only arrays whose element size divides a piece have rows. Reset masks have none.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
                                    SegmentSteps * sizeof(S) % sizeof(piece) == 0;
@@ -207,8 +211,8 @@ class whole_rows {
       scanrec::detail::for_writes(r, visit);
   }
 
-  // The slot of a piece. Eight threads read the same piece of eight rows at once. The exclusive or
-  // puts these pieces in different banks.
+  // The slot of a piece. Eight threads at once read the pieces with the same index in eight rows.
+  // The exclusive or puts these pieces in different banks.
   static constexpr int rows_at_once = 8;
   template <class S>
   SCANREC_DEVICE static int slot_of(int row, int p) {

@@ -27,7 +27,7 @@ class stream_ref {
 /// The contents of a workspace when a call begins.
 enum class workspace_content {
   unknown,  ///< anything; calls that need zeros clear it first, by one memset
-  kept,     ///< zeros, or left by earlier `kept` calls, of any problem
+  kept,     ///< zeros, or the contents left by earlier `kept` calls of any problem
 };
 
 /// Device memory of workspace_bytes(backend, problem) bytes. Each call in flight needs its own.

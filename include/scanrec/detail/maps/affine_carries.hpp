@@ -27,7 +27,7 @@ struct affine_carries {
     return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
   }
   /// Whether the carry after a tile is finite in the compute type; the wide type has a larger
-  /// range. If it is, the map and the carry before it are finite as well.
+  /// range. If it is, the tile's map and the carry before the tile are finite as well.
   template <class State, class Map>
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
     return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
@@ -49,9 +49,9 @@ struct affine_carries {
   SCANREC_HD static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
     return tile.act(c);
   }
-  /// The carry after a tile, or where that is not finite the state `last` that the steps computed
-  /// one by one. Selects lane by lane, so that an infinity in one lane does not change the bits of
-  /// another. NaN counts as not zero.
+  /// The carry after a tile. Where it is not finite, returns the state `last`, which the steps
+  /// computed one by one. Selects lane by lane, so that an infinity in one lane does not change the
+  /// bits of another. NaN counts as not zero.
   template <class Map, class State>
   static Carry advance_from_state(const Map& tile, const Carry& c, const State& last) {
     Carry after = tile.act(c);

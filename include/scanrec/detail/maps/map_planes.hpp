@@ -46,7 +46,7 @@ struct map_algebra {
 };
 
 /// An array of affine maps of compute type T. Element i of a plane is the part of map i. A state
-/// that is stored in place of a map uses the planes of its u.
+/// that is stored in place of a map uses the planes of u.
 template <class T>
 struct map_planes {
   using real = simd::real_lane_t<simd::lane_t<T, 1>>;
@@ -111,7 +111,8 @@ struct map_planes {
 };
 
 /// An array of maps that do not consist of real lanes. A state that is stored in place of a map is
-/// its u, or the whole element if maps and states have one type. Resets are in a separate array.
+/// the u of an element, or the whole element if maps and states have one type. Resets are in a
+/// separate array.
 template <class Map, class State>
 struct map_array {
   using flag = simd::real_lane_t<State>;
@@ -154,7 +155,7 @@ struct map_array {
   template <class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     data[i] = m;
-    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have a member like that
+    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have `reset`, too
       if (with_resets) flags[i] = read.reset;
   }
   map_array from(std::int64_t i) const { return {data + i, flags + i, with_resets}; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs the adjoint of one part of a sequence and passes the gradient of its initial state on.
+// The adjoint of one part of a sequence that is split over processes. It passes the gradient of its
+// initial state on to the process with the previous part.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ bool is_sum(const state_view<T>& view) {
          (view.shape.batch > 1 && view.strides.batch == 0) ||
          (view.shape.channel > 1 && view.strides.channel == 0);
 }
-/// Refuses a gradient of the initial state that is a sum, since it is passed on from part to part.
+/// Refuses a gradient of the initial state that is a sum over sequences, because parts pass on one
+/// gradient per sequence.
 template <class T>
 void check_initial_grad(const char* call, const state_view<T>& wanted) {
   if (!wanted.absent() && is_sum(wanted))
@@ -51,7 +53,8 @@ void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Op
   Gradients own = gradients;
   all.agree(caught([&] {
               check_initial_grad(call, wanted);
-              // In all parts but the last, a gradient may arrive from later parts only.
+              // In all parts but the last, the gradient of the final state will come from the next
+              // part. An array of zeros stands for it in the check.
               lane_array<T> from(shape), to(shape);
               if (wanted.absent()) own.initial_grad = to.view();
               check(own, final_grad.absent() ? state_view<const T>(from.view()) : final_grad);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs one part of a scan or of its tangent, in one pass or two.
+// The run of one part of a scan or of its tangent, in one pass or two.
 #pragma once
 
 #include <type_traits>
@@ -10,19 +10,20 @@
 
 namespace scanrec::mpi::inline SCANREC_ABI::detail {
 
-/// The caller's initial state, and its arrays for the states before and after this part.
+/// The caller's initial state, and the caller's arrays for the states before and after this part.
 template <class T>
 struct between {
   state_view<const T> initial{};
   state_view<T> entering{}, after{};
 };
 
-/// Runs a part by scan(state before it, its states or none, state after it).
+/// Runs one part. It calls scan(initial, states, final), where `states` receives the states of the
+/// part or is absent, and `final` receives its last state.
 ///
 /// A part that is neither first nor last computes its map first. If the product of its gates
-/// vanishes within an eighth of its steps, the part runs once from 0 with its states, and the
-/// contribution of the state before it is added later. Otherwise it runs once for its map alone,
-/// and once more from the state before it.
+/// vanishes within an eighth of its steps, the part runs once from 0 and writes its states. The
+/// contribution of the state before the part is added later. Otherwise the part runs once for its
+/// map alone, and once more from the state before it.
 template <class T, class Backend, class Gate, class Input, class State, class Scan>
 void run_scan(const parts& all, const Backend& backend, const Gate& gate, const Input& input,
               const State& state, const part_options& options, const between<T>& states_at,

@@ -27,7 +27,7 @@ class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How the maps of parts are sent to later parts; the same in every process.
+/// How the maps of parts are sent to later parts. It must be the same in every process.
 enum class exchange {
   gather,  ///< each process receives all maps and folds them in order: MPI_Allgather
   scan,    ///< each process receives the composition of the maps before it: MPI_Exscan
@@ -83,7 +83,7 @@ struct composition {
     }
   }
 };
-/// A communicator with the same processes in scan order; MPI_Exscan runs in the order of ranks.
+/// A communicator with the same processes in scan order. MPI_Exscan composes in the order of ranks.
 struct turned_ranks {
   MPI_Comm comm = MPI_COMM_NULL;
   turned_ranks(MPI_Comm of, int position) {
@@ -108,8 +108,8 @@ class parts {
   [[nodiscard]] bool first() const { return position() == 0; }
   [[nodiscard]] bool last() const { return position() == size_ - 1; }
 
-  /// Checks across processes whether all can run the call, and throws in every process otherwise: a
-  /// process that failed rethrows its own exception, the others throw an error that names its rank.
+  /// Checks across processes whether all can run the call, and throws in every process otherwise. A
+  /// process that failed rethrows its own exception. The others throw an error that names its rank.
   /// `shape` must agree in all processes, except for time.
   void agree(const std::exception_ptr& failed, const extents& shape, std::int64_t kind) const {
     kind = 2 * kind + (how_ == exchange::scan ? 1 : 0);
@@ -150,8 +150,8 @@ class parts {
     }
     return in_order;
   }
-  /// The composition of the maps before this part, grouped by the MPI library. The identity in the
-  /// first part.
+  /// The composition of the maps before this part, grouped as the MPI library chooses. In the first
+  /// part it is the identity.
   template <class Map>
   [[nodiscard]] std::vector<Map> compose_before(const std::vector<Map>& own) const {
     std::vector<Map> before(own.size(), Map::identity());
@@ -216,8 +216,10 @@ bool all_finite(const std::vector<part_state<T>>& states) {
 /// The states that are known before a part runs.
 template <class T>
 struct foreseen {
-  std::vector<part_state<T>> before;  ///< the states before this part, if it is not after `known`
-  int known;  ///< the first part after which states are not finite, or the last
+  std::vector<part_state<T>> before;  ///< the states before this part; set if position <= known
+  /// Position of the last part whose states before it follow from the maps. Parts after it wait for
+  /// a message.
+  int known;
 };
 /// Folds the maps of all parts but the last.
 template <class T>
@@ -233,9 +235,9 @@ foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   }
   return result;
 }
-/// Applies the composition of the maps before each part, the first of which is a constant. No
-/// grouping turns a map that is not finite into a finite one, so each process checks the states
-/// before its part.
+/// Applies to each part the composed maps of the parts before it. The first of these maps is a
+/// constant. A map that is not finite stays so however MPI groups the composition, so it is enough
+/// that each process checks the states before its part.
 template <class T>
 foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   foreseen<T> result;
@@ -251,8 +253,9 @@ foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
 ///     map()          the map of this part; called if it is neither first nor last
 ///     run(states)    runs this part from `states`, and replaces them by the states after it
 ///
-/// If the state after some part is not finite, its map may give another result than the loop. The
-/// parts after it then run one after the other, each from the states that the previous one sends.
+/// If the state after some part is not finite, the map of that part may give another result than
+/// the serial loop. The parts after it then run one after the other, each from the states that the
+/// previous part sends.
 template <class T, class Summarise, class Run>
 void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) {
   std::vector<part_map<T>> own(states.size(), part_map<T>::identity());
@@ -275,7 +278,7 @@ void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) 
   if (all.position() >= known) all.send_on(states);
 }
 
-// Copies a view's states, in the order of sequences; zeros where it is absent.
+// Copies a view's states, in the order of sequences. Returns zeros if the view is absent.
 template <class T>
 std::vector<T> states_in(const state_view<const T>& view, const extents& shape) {
   lane_array<T> copy(shape);
@@ -294,7 +297,7 @@ void store_states(const std::vector<T>& from, const extents& shape, const state_
     for (std::int64_t b = 0; b < shape.batch; ++b)
       for (std::int64_t c = 0; c < shape.channel; ++c) to.at(b, c, g) = *next++;
 }
-/// A number that identifies the type and the order, for comparison across processes.
+/// A number that identifies the type and the direction, for comparison across processes.
 template <class T>
 std::int64_t kind_of(direction order) {
   return static_cast<std::int64_t>(sizeof(T)) * 8 + (is_complex<T> ? 4 : 0) +

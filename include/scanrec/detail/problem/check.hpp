@@ -125,8 +125,8 @@ inline bool overlap(const array_use& x, const array_use& y) {
                  x.element_bytes - 1, budget);
 }
 
-/// Whether elements whose indices differ in an axis with a non-zero stride never overlap. Exact if
-/// strides nest, else false.
+/// Whether elements whose indices differ in an axis with a non-zero stride never overlap. The
+/// result is exact if strides nest, and false otherwise.
 inline bool injective(const array_use& array) {
   std::array<address_term, 4> terms{};
   int count = 0;

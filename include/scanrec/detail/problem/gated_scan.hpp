@@ -226,7 +226,8 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int reset = c.add_resets(options.resets);
   const int zoned = c.add_factor("zoneout", options.zoneout);
-  // A recurrence without outputs has no such field: both must list the same outputs.
+  // The recurrence and the problem must list the same outputs, so the output is added only if it is
+  // present.
   int h = 0;
   if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
   int x = 0;

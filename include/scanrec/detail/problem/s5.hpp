@@ -96,7 +96,7 @@ struct s5_call {
   sequence_view<E> broadcast(E* data, const extents& shape) const {
     return {data, with(shape, states), strides{.channel = 1}};
   }
-  /// A partition of the rows: each piece is as many rows as are equally spaced in all arrays.
+  /// A partition of the rows: each piece has as many rows as are equally spaced in all arrays.
   struct row_pieces {
     std::int64_t pieces = 0, rows = 0;
   };
@@ -117,7 +117,8 @@ struct s5_call {
     shape.channel = channels;
     return shape;
   }
-  // Arrays in matrix products: channels are contiguous and rows ascend in memory.
+  // Checks an array of a matrix product: channels must be contiguous, and rows must ascend in
+  // memory.
   template <class E>
   void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
     check(argument, view.shape == shape, text("shape ", shape), text(view.shape));
@@ -128,7 +129,7 @@ struct s5_call {
           "an array of one group: channels contiguous, steps one after the other",
           text(view.strides));
   }
-  // The same for an array that is written: its rows must not overlap.
+  // The same check for an array that is written, whose rows must not overlap.
   template <class E>
   void check_written(const char* argument, const sequence_view<E>& view,
                      const extents& shape) const {

@@ -26,7 +26,7 @@ template <auto Member, role Use, int Neighbour = 0, bool Optional = false, bool 
 struct array_entry {
   static constexpr auto member = Member;
   static constexpr role use = Use;
-  /// The step at which it is read: 0 the current, 1 the next in scan order, -1 the previous.
+  /// The step at which the array is read: 0 the current, 1 the next in scan order, -1 the previous.
   static constexpr int neighbour = Neighbour;
   /// Whether the array may be absent in kernels that assume whole lanes.
   static constexpr bool optional = Optional;

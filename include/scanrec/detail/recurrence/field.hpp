@@ -211,7 +211,7 @@ struct output_field {
         simd::store_unit(to, value, reversed);
     }
   }
-  // By value, so that the caller's fields stay in registers.
+  // Takes the field by value, so that the caller's fields stay in registers.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_NOINLINE static void add_to_old(output_field out, position<Axis, Assume> at,
                                                      Lane value) {

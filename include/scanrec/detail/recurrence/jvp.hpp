@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tangent recurrence:
+// The tangent of linear_scan:
 //
 //     state_tangent[t] = gate[t] * state_tangent[t-1]
 //                        + (gate_tangent[t] * state[t-1] + input_tangent[t])

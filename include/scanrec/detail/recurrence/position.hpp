@@ -39,11 +39,11 @@ struct position {
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// The condition. Known to be false at compile time if `Assume` excludes resets and edges.
+  /// Returns the condition. It is false at compile time if `Assume` excludes resets and edges.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume <= assume::all_lanes && condition;
   }
-  /// The condition. Known to be true at compile time if `Assume` is plain.
+  /// Returns the condition. It is true at compile time if `Assume` is plain.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
     return Assume == assume::plain || condition;
   }

@@ -29,7 +29,7 @@ struct row_strides {
   std::int64_t time = 0, channel = 0;
 };
 
-#if !defined(__CUDACC__)  // which has no packs
+#if !defined(__CUDACC__)  // CUDA compilers have no packs
 /// to[t * W + i] = element (t, i), and 0 for lanes from `count` on.
 template <class S, class V, int W>
 void load_rows(const void* data, row_strides strides, std::int64_t steps, int count, V* to) {

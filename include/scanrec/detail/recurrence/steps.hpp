@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One step of a kernel, for any kind of lanes.
+// The function that processes one step, for any kind of lanes.
 #pragma once
 
 #include <cstdint>

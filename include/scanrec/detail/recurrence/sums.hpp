@@ -17,7 +17,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr bool may_sum =
     !std::is_empty_v<typename R::template sums<simd::lane_t<typename R::value, 1>>>;
-/// Whether this call has sums over time, which run in lanes.
+/// Whether this call has sums over time, which are running sums of lanes.
 template <class R>
 bool sums_run(const R& r) {
   bool any = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint: one scan over the carry c, against the direction of the forward scan.
+// The adjoint of linear_scan: one scan over the carry c, against the direction of the forward scan.
 //
 //     g[t] = state_grad[t] + c[t+1]      input_grad[t] = g[t]
 //     c[t] = conj(gate[t]) * g[t]        gate_grad[t]  = g[t] * conj(state[t-1])
@@ -138,7 +138,7 @@ struct vjp : affine_maps<compute_t<State>> {
     if (gate_grad.action == write::sum_time) to.gate = from.gate;
     if (input_grad.action == write::sum_time) to.input = from.input;
   }
-  /// The same between a pack and its halves.
+  /// Copies the sums over time between a pack and its halves.
   template <class Half, class Lane>
   SCANREC_INLINE void join_sums(const sums<Half>& low, const sums<Half>& high,
                                 sums<Lane>& to) const {

@@ -42,7 +42,8 @@ struct real_bits<double> {
   static constexpr int mantissa = 52, exponent = 11;
   static constexpr type sign = 0x8000000000000000u, one = 0x3ff0000000000000u;
 };
-// f is applied to the bits of a number, or to a compiler vector of the bits of each number.
+// Applies f to the bits of numbers: to an integer for a scalar, and to a compiler vector of
+// integers for a pack.
 template <class R, class F>
 SCANREC_HD SCANREC_INLINE R on_bits(R x, R y, F f) {
   using bits = typename real_bits<R>::type;
@@ -60,7 +61,8 @@ SCANREC_INLINE pack<T, N> on_bits(pack<T, N> x, pack<T, N> y, F f) {
   }
 }
 
-// One instruction on x86, which also treats NaNs as required. GCC 12 compiles the operator to two.
+// One instruction on x86, which treats NaNs like a > b ? a : b. GCC 12 compiles that expression to
+// two instructions.
 template <class T, class V>
 SCANREC_INLINE V larger_raw(V a, V b) {
 #if defined(__SSE2__)
@@ -88,7 +90,7 @@ struct eight_floats {
 SCANREC_HD SCANREC_INLINE float look_up(const eight_floats& table, float index) {
   const auto i = std::bit_cast<std::uint32_t>(index);
 #if defined(__CUDA_ARCH__)
-  // Selects among constants, because an index would move the table to memory.
+  // Selects among constants, because indexing would move the table to memory.
   const auto pair = [&](int j) { return i & 1 ? table.bits[j + 1] : table.bits[j]; };
   const auto four = [&](int j) { return i & 2 ? pair(j + 2) : pair(j); };
   return std::bit_cast<float>(i & 4 ? four(4) : four(0));
@@ -109,8 +111,8 @@ SCANREC_INLINE pack<float, N> look_up(const eight_floats& table, pack<float, N> 
         vector, _mm256_permutevar8x32_epi32(__builtin_bit_cast(__m256i, table),
                                             __builtin_bit_cast(__m256i, index.v))));
 #elif SCANREC_NEON
-    // vqtbl2q takes the two registers as a table of bytes. Lane i reads four bytes from number
-    // 4 (index[i] & 7) on.
+    // vqtbl2q takes the two registers as a table of bytes. Lane i reads bytes 4 j to 4 j + 3, where
+    // j is index[i] & 7.
     const uint32x4_t number = vandq_u32(vreinterpretq_u32_f32(index.v), vdupq_n_u32(7));
     const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), number, 0x04040404);
     uint8x16x2_t both;
@@ -159,14 +161,14 @@ SCANREC_INLINE pack<T, N> smaller(pack<T, N> a, pack<T, N> b) {
 
 namespace detail {
 
-// The function that uses the parts. expm1 needs q to be accurate near 0, and 2^(n/s) - 1 to be
+// The function that is computed. For expm1, q must be accurate near 0 and 2^(n/s) - 1 must be
 // exact.
 enum class exp_kind { exp, expm1 };
 
 // ln 2 has two parts. The first has few bits, so that its product with n is exact. With fused
 // multiply-adds that product is not rounded, and the float nearest to ln 2 suffices: it is so close
 // that it costs 2 ULP at most. Adding `round` leaves n in the lowest bits. At `lowest`, 2^n has the
-// bits of 0. exp(highest) is infinite, but half of 2^n there is finite.
+// bits of 0. exp(highest) is infinite, but 2^n / 2 is finite there.
 template <class R>
 struct exp_numbers;
 template <>
@@ -275,8 +277,8 @@ SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
 
 // ---- the functions ----------------------------------------------------------------------------
 
-/// exp(y) for y <= 0. Error: 5 ULP; 2 ULP down to exp(-20). A result below the smallest normal
-/// number may be anything from there to 0.
+/// exp(y) for y <= 0. Error: 2 ULP for y >= -20, 5 ULP below. If the exact result is below the
+/// smallest normal number, the result may be any value from 0 to that number.
 template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_negative(L y) {
   auto e = detail::split_exp<detail::exp_kind::exp>(y);
@@ -305,8 +307,8 @@ struct two_parts {
   L value, rest;
 };
 /// exp(y) for any y, as a sum value + rest = exp(y (1 + d)). |d| is below 3 units of roundoff if y
-/// is not subnormal and exp(y) exceeds the smallest normal number by a factor of more than
-/// 1 / epsilon. For smaller exp(y) the rest may be 0. Infinite where exp_of_any is.
+/// is not subnormal and exp(y) exceeds the smallest normal number by a factor of more than 1 /
+/// epsilon. For smaller exp(y) the rest may be 0. The value is infinite where exp_of_any is.
 template <class L>
 SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
   using R = scalar_of<L>;

@@ -123,7 +123,7 @@ template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
   return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
 }
-/// Overloads for elements of maps.
+/// Overloads for std::complex, as in maps that are elements of an operator scan.
 template <class R>
 SCANREC_INLINE std::complex<R> fma(std::complex<R> a, std::complex<R> b, std::complex<R> c) {
   using lanes = complex_lanes<R>;
@@ -332,8 +332,8 @@ SCANREC_HD SCANREC_INLINE L from_wide(Wide x) {
     return narrow(x);
 }
 
-/// Multiplies the lanes of x by halves, in the wide type, until the number of lanes is that of
-/// Wide.
+/// Multiplies one half of the lanes of x with the other, in the wide type, until the number of
+/// lanes is that of Wide.
 template <class Wide, class L>
 SCANREC_INLINE Wide fold_product(L x) {
   if constexpr (lane_count<L> == lane_count<Wide>)

@@ -16,10 +16,10 @@ template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R divide(R a, R b) {
   return a / b;
 }
-/// 1 / d, correctly rounded, for a float d in [1, 2]. `near` is within 4 ULP of it. Each Newton
-/// step squares the error. The second is correct except for the largest float below 2, whose
-/// reciprocal is almost halfway between two floats (Markstein, Computation of elementary functions
-/// on the IBM RISC System/6000 processor, 1990). No branch.
+/// 1 / d, correctly rounded, for a float d in [1, 2]. `near` is within 4 ULP of the result. Each
+/// Newton step squares the error. The second step is correctly rounded except for the largest float
+/// below 2, whose reciprocal is almost halfway between two floats (Markstein, Computation of
+/// elementary functions on the IBM RISC System/6000 processor, 1990). No branch.
 SCANREC_HD SCANREC_INLINE float refined_reciprocal(float d, float near) {
   const auto refine = [=](float y) { return __builtin_fmaf(__builtin_fmaf(-d, y, 1.0f), y, y); };
   return d == 0x1.fffffep0f ? 0x1.000002p-1f : refine(refine(near));
@@ -45,7 +45,8 @@ SCANREC_HD SCANREC_INLINE float square_root(float x) { return __builtin_sqrtf(x)
 SCANREC_HD SCANREC_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 
 namespace detail {
-// Correctly rounded. xsimd's square root is so on x86 only: on NEON it refines an estimate.
+// The correctly rounded square root. xsimd's function is correctly rounded on x86 only; on NEON it
+// refines an estimate.
 template <class T, class V>
 SCANREC_INLINE V square_root_raw(V x) {
 #if defined(__SSE2__)
@@ -109,8 +110,8 @@ struct activated {
   L value, complement, slope;
 };
 /// 1 / (1 + exp(-x)). Error of the value and of its complement, which does not cancel: 5 ULP, or
-/// 3.5 ULP if they are above exp(-20). Error of the slope: 5.5 ULP. A result below the smallest
-/// normal number may be anything from there to 0.
+/// 3.5 ULP if they are above exp(-20). Error of the slope: 5.5 ULP. If the exact result is below
+/// the smallest normal number, the result may be any value from 0 to that number.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
   const L e = exp_of_negative(negative_size(x));  // in [0, 1]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lane functions for small vectors and matrices whose components are lanes, and the functions
-// in which a factor differs from a state, also for numbers.
+// The lane functions for small vectors and matrices whose components are lanes, and, for numbers
+// too, the functions that treat factors and states differently.
 #pragma once
 
 #include <scanrec/detail/simd/lanes.hpp>
@@ -103,7 +103,7 @@ SCANREC_HD SCANREC_INLINE auto each_of(F f, const M& x, const More&... more) {
 
 namespace scanrec {
 
-// In the namespace of vec and mat, so that argument-dependent lookup finds it.
+// This operator is in the namespace of vec and mat, so that argument-dependent lookup finds it.
 template <simd::small_matrix M>
 SCANREC_HD SCANREC_INLINE M operator+(const M& x, const M& y) {
   return simd::detail::each<M>([](auto a, auto b) SCANREC_LAMBDA { return a + b; }, x, y);

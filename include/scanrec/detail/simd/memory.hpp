@@ -71,8 +71,8 @@ struct stored_numbers<std::complex<S>> {
 template <small_matrix S>
 struct stored_numbers<S> : stored_numbers<typename S::component> {};
 
-// Converts a lane of vectors or matrices to packs of real numbers, in the order of an element's
-// numbers, and back.
+// Converts a lane of vectors or matrices to packs of real numbers, in the order of the numbers of
+// an element, and back.
 template <class L>
 using numbers_of = real_lane_t<L>[sizeof(L) / sizeof(real_lane_t<L>)];
 template <class F, small_matrix L>
@@ -102,7 +102,8 @@ template <class L, class S, class Get>
 SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
   constexpr int n = lane_count<L>;
   if constexpr (n != leaf_count<L>) {
-    // Reverses one register at a time: selecting between registers costs no copy.
+    // Halves are swapped by their addresses, which costs no copy; only single registers are
+    // reversed.
     using half = decltype(half_of<0>(std::declval<L>()));
     return join(load_registers<half>(reversed ? p + n / 2 : p, reversed, get),
                 load_registers<half>(reversed ? p : p + n / 2, reversed, get));

@@ -15,7 +15,7 @@ namespace detail {
 /// Lanes I of the concatenation of x and y.
 template <int... I, class V>
 SCANREC_INLINE auto shuffle_raw(V x, V y) {
-#if defined(__CUDACC__)  // whose front end rejects a parameter pack in a builtin
+#if defined(__CUDACC__)  // its front end rejects a parameter pack in a builtin
   constexpr int n = static_cast<int>(sizeof(V) / sizeof(x[0]));
   typename raw<std::remove_cvref_t<decltype(x[0])>, sizeof...(I)>::type shuffled;
   int lane = 0;
@@ -88,8 +88,8 @@ SCANREC_INLINE pack<T, N> reverse(pack<T, N> x) {
     return {reverse(x.hi), reverse(x.lo)};
 }
 
-/// A register, reversed or not. The code selects between vectors, which stay in registers, and not
-/// between packs.
+/// A register, reversed or not. The code selects between vectors, because packs would not stay in
+/// registers.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
   auto v = x.v;

@@ -71,10 +71,9 @@ namespace detail {
 // Rounds a product: no compiler fuses it into a multiply-add, whatever -ffp-contract says. GCC
 // contracts all operations of a basic block, across inlined functions; Clang does so with a flag.
 //
-// It exists for scalars only. On vectors an empty asm costs kernels up to a quarter in registers,
-// and
-// __builtin_assoc_barrier makes GCC 12 split vectors into elements. Instead, no kernel adds
-// anything to the product of two packs except by fma. tests/golden checks this.
+// It exists for scalars only. On vectors, an empty asm takes registers and slows kernels by up to a
+// quarter, and __builtin_assoc_barrier makes GCC 12 split vectors into elements. Instead, no kernel
+// adds anything to the product of two packs except by fma. tests/golden checks this.
 template <class V>
 requires std::is_arithmetic_v<V> SCANREC_HD SCANREC_INLINE V uncontracted(V product) {
 #if defined(__CUDA_ARCH__)

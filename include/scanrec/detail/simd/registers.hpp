@@ -43,9 +43,9 @@ SCANREC_INLINE void stream_register(void* p, V x) {
 }
 
 // Conversions of unsigned integers of 8 and 16 bits to 32 bits and back (if they fit), for a
-// register of N. These use intrinsics, because GCC 12 expands __builtin_convertvector lane by lane
-// here. The intrinsics are masked, because GCC 12 warns about the undefined operand inside the
-// unmasked ones.
+// register of N numbers. These use intrinsics, because GCC 12 expands __builtin_convertvector lane
+// by lane here. The intrinsics are masked, because GCC 12 warns about the undefined operand inside
+// the unmasked ones.
 template <int N>
 SCANREC_INLINE auto load_u8(const void* p) {
   using u32 = typename raw<std::uint32_t, N>::type;
@@ -186,7 +186,8 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
     return x;
   } else if constexpr (std::is_same_v<S, bfloat16>) {
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-    // The instruction treats subnormal numbers as zero. They are rare.
+    // The instruction treats subnormal numbers as zero, so registers that contain any, which are
+    // rare, are converted below.
     constexpr int subnormal = 0x20;
     if constexpr (n == 16)
       if (_mm512_fpclass_ps_mask(x, subnormal) == 0) [[likely]]

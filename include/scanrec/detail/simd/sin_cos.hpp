@@ -5,8 +5,8 @@
 //     k = round(2 x / pi),  r = x - k pi / 2,  w = r^2
 //     sin(r) = r + r w S(w),  cos(r) = 1 - w / 2 + w^2 C(w)
 //
-// S and C are polynomials. The lowest two bits of k decide whether sin(r) or cos(r) is the
-// sine, and the signs.
+// S and C are polynomials. The lowest two bits of k decide which of sin(r) and cos(r) is the sine,
+// and the signs of both.
 #pragma once
 
 #include <scanrec/detail/simd/exp.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adds the contribution of the state before a part to a part that was computed from 0.
+// Addition of the contribution of the state before a part to a part that was computed from 0.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Whether a part may be computed from 0 and corrected afterwards. The states must be stored in the
-/// compute type, so that the correction adds no further rounding, and must not alias the input,
-/// which is needed if the part has to run again.
+/// compute type, so that the correction adds no further rounding. They must not alias the input,
+/// because the input is needed if the part has to run again.
 template <class T, class Input, class State>
 bool fits_one_pass(const Input& input, const State& state) {
   if constexpr (std::is_same_v<stored_or<State, none_t>, T>) {
@@ -36,12 +36,13 @@ bool fits_one_pass(const Input& input, const State& state) {
 ///
 /// h is computed in the wide type. It is dropped once it is below half of the smallest number of T,
 /// or for double below the smallest normal number. Each term of x[t] gets two more roundings, one
-/// of the sum and one of its conversion. The dropped part counts as a third: it is at most one
-/// rounding of any x[t] that has not underflowed, since later gates multiply both. The error bound
-/// holds with L increased by three.
+/// of the sum and one of its conversion. The dropped part of h counts as a third. It is at most one
+/// rounding of any x[t] that has not underflowed, because later gates multiply h and x alike. The
+/// error bound holds with L increased by three.
 ///
 /// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if a
-/// state is not finite: the part must then run again from `before` to give the result of the loop.
+/// state is not finite. The part must then run again from `before` to give the result of the serial
+/// loop.
 template <class T, class Backend, class Gate, class State>
 bool add_entering(const Backend& backend, const Gate& gate, const State& state, direction order,
                   const sequence_view<const bool>& resets, const std::vector<T>& ends,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes a part of time in pieces that fit the cache, in the wide type; thresholds below which
-// products and states count as 0.
+// A loop over a part of time in pieces that fit the cache, copies of gates in the wide type, and
+// the thresholds below which products and states count as 0.
 #pragma once
 
 #include <algorithm>
@@ -57,8 +57,8 @@ inline std::int64_t lanes_in(const extents& shape) {
 template <class T>
 using real_of = simd::real_lane_t<wide_lane<T>>;
 /// The threshold below which a number counts as 0 when added to a state of type T: half of the
-/// smallest number of T. If the wide type is not wider, it is the smallest normal number, below
-/// which digits are lost.
+/// smallest number of T. If the wide type is not wider, the threshold is the smallest normal
+/// number, below which digits are lost.
 template <class T>
 constexpr real_of<T> least_state() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;
@@ -78,8 +78,8 @@ constexpr real_of<T> least_product() {
     return std::max<real_of<T>>(least_state<T>() / 2 / static_cast<real_of<T>>(narrow::max()),
                                 std::numeric_limits<real_of<T>>::min());
 }
-/// Sets values smaller than `least` in magnitude to 0, and returns whether all are. NaN is not
-/// smaller.
+/// Sets values smaller than `least` in magnitude to 0, and returns whether all values were smaller.
+/// NaN is not smaller.
 template <class T>
 bool all_vanish(std::vector<wide_t<T>>& values, real_of<T> least) {
   bool all = true;
@@ -107,15 +107,15 @@ std::int64_t until(const extents& shape, direction order, F f) {
   }
   return shape.time + 1;
 }
-/// The resets of steps [first, last), and the reset after them if there is one.
+/// The reset mask of steps [first, last) and, if it exists, of step `last`.
 inline sequence_view<const bool> reset_mask_of(const sequence_view<const bool>& resets,
                                                std::int64_t first, std::int64_t last) {
   if (resets.absent()) return {};
   return resets.steps(first, std::min(last + 1, resets.shape.time));
 }
 
-/// Steps [first, last) of gates in the wide type: a view if they are stored in it, else a copy in
-/// `buffer`.
+/// Steps [first, last) of gates in the wide type. This is a view of the gates if they are stored in
+/// the wide type, else a copy in `buffer`.
 template <class Gate, class Wide>
 sequence_view<const Wide> widened(const Gate& gate, std::int64_t first, std::int64_t last,
                                   std::vector<Wide>& buffer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Products of the gates of a part, in the wide type. In float, a product below 2^-149 would become
-// 0, and with it the contribution of a state of 2^100 that the loop preserves.
+// 0. The contribution of a state of 2^100 would then be lost, although the serial loop keeps it.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class T>
 struct gate_products {
   std::vector<wide_lane<T>> values;
-  std::int64_t vanish_after;  ///< steps after which all products are 0; time + 1: never
+  std::int64_t vanish_after;  ///< number of steps after which all products are 0; time + 1: never
 };
 
 /// Multiplies `gates(first, last)`, in the wide type, piece by piece, and stops when all products
-/// are 0. Later gates need not be read. If one of them is NaN or infinite, the product would be
-/// NaN, but then the final state of the part from 0 is NaN as well (0 times the gate), unless a
-/// reset follows; and a reset makes the product 0 anyway.
+/// are 0. Later gates need not be read, even if one of them is NaN or infinite and the full product
+/// would be NaN. In that case the final state of the part, run from 0, is NaN too (0 times the
+/// gate), unless a reset follows. A reset makes the product 0 anyway.
 template <class T, class Backend, class Gates>
 gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
                                     const sequence_view<const bool>& resets, Gates gates) {
@@ -51,8 +51,8 @@ gate_products<T> products_by_pieces(const Backend& backend, const extents& shape
   return products;
 }
 
-/// The products of stored gates. A gate that is constant in time is raised to the number of steps;
-/// the number of steps after which it vanishes is rounded up to a power of two.
+/// The products of stored gates. A gate that is constant in time is raised to the power of the
+/// number of steps. In this case `vanish_after` is rounded up to a power of two.
 template <class Backend, class Gate>
 gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& gate, direction order,
                                           const sequence_view<const bool>& resets) {
@@ -85,7 +85,7 @@ gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& ga
 /// A gate may be the sum of a value and its rounding error, the rest.
 enum class gate_part { value, rest };
 
-/// A cell whose outputs are the gates of another cell.
+/// A cell whose outputs are the gates of another cell, or the rests of these gates.
 template <class Cell, gate_part Part = gate_part::value>
 struct gates_of {
   struct outputs {
