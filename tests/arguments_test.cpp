@@ -326,7 +326,7 @@ TEST_CASE("a tile may be longer than the sequence", "[arguments]") {
   }
 }
 
-TEST_CASE("an absent view has the effect of none", "[arguments]") {
+TEST_CASE("an absent view has the same effect as `none`", "[arguments]") {
   const extents shape{.batch = 2, .time = 40, .channel = 20};
   const std::size_t n = shape.batch * shape.time * shape.channel;
   std::vector<float> a(n), u(n), x(n), with_none(n), with_absent(n);

@@ -30,7 +30,7 @@ class backend_calls : public backend_of<T> {
   }
   void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
            maybe<T> state_tangent, const jvp_options<V>& options) const override {
-    // Only the combinations of absent arrays that tests use.
+    // Compiles only the combinations of absent arrays that tests use.
     if (gate_tangent.absent())
       if_given(state_tangent, [&](auto tx) {
         linear_scan_jvp(backend_, view(gate), none, none, view(input_tangent), tx, options);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Check that calls with typical mistakes do not compile, and that the first error names the
-expected argument. The compiler shows the call in lines before it or in a note after it.
+expected argument. The compiler shows the call in lines before that error or in a note after it.
 
 Use: compile_errors.py COMPILER INCLUDE_DIRECTORIES...
 """

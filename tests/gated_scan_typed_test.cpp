@@ -191,8 +191,8 @@ void check(const std::string& what, bool good, std::int64_t t, std::int64_t c) {
   if (!good) FAIL_CHECK(what << " at step " << t << ", channel " << c);
 }
 
-/// Compares results with the formulas, sequence by sequence. The reference of the adjoint uses the
-/// stored states themselves, to the last bit.
+/// Compares results with the formulas, sequence by sequence. If states are stored, the reference of
+/// the adjoint reads the states that the backend wrote.
 void compare(const backend& b, problem_case& p, results& r, bool stored) {
   const auto& s = p.v.shape;
   const std::string name =

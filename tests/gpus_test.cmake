@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# For which GPUs the Python package builds kernels: python/cmake/gpus.cmake with stand-ins for nvidia-smi,
-# nvcc and what CMake does with a compiler.
+# Tests for which GPUs the Python package builds kernels. Runs python/cmake/gpus.cmake with stand-ins for
+# nvidia-smi, nvcc and CMake's checks of a compiler.
 # Use: cmake -D WORK=FOLDER -P gpus_test.cmake
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${WORK})
@@ -9,7 +9,7 @@ set(CMAKE_MODULE_PATH ${WORK}/modules)
 function(enable_language)
 endfunction()
 
-# program NAME WORDS...: one that prints them, a line each.
+# program NAME WORDS...: creates a program that prints the words, one per line.
 function(program name)
   list(JOIN ARGN "\\n" lines)
   file(WRITE ${WORK}/bin/${name} "#!/bin/sh\nprintf '${lines}\\n'\n")
@@ -22,7 +22,9 @@ set(CMAKE_CUDA_COMPILER ${WORK}/bin/nvcc)
 set(CMAKE_CUDA_COMPILER_ID NVIDIA)
 set(CMAKE_CUDA_COMPILER_VERSION 13.0)
 
-# expect GPUS SETTING ARCHITECTURES MORE [ASKED]: what is built, "none" or lists, on a machine with GPUs.
+# expect GPUS SETTING ARCHITECTURES MORE [ASKED]: on a machine with these GPUs and with SCANREC_CUDA=SETTING,
+# kernels are built for ARCHITECTURES (a list or "none"), with machine code for MORE. ASKED sets
+# CMAKE_CUDA_ARCHITECTURES.
 function(expect gpus setting architectures more)
   program(nvidia-smi ${gpus})
   set(SCANREC_CUDA ${setting})
@@ -46,7 +48,7 @@ expect("" AUTO none "")
 expect("7.5" AUTO none "")
 expect("9.0" AUTO "90" "")
 expect("8.0;9.0;9.0;7.5" AUTO "80;90" "")
-expect("12.0" AUTO "80" "sm_90;sm_100")  # newer than this nvcc knows: PTX, and what it does know
+expect("12.0" AUTO "80" "sm_90;sm_100")  # newer than this nvcc knows: PTX, and machine code for GPUs that it knows
 expect("" ON "80" "sm_90;sm_100")
 expect("9.0" ON "80" "sm_90;sm_100")
 expect("9.0" AUTO "80-real" "" 80-real)

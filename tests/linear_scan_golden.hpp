@@ -9,7 +9,8 @@ struct golden_problem {
   extents shape;
   layout l;
 };
-/// Together they reach every pass, tails of packs and tiles, split time, staged tiles and groups.
+/// Problems that together reach every pass, tails of packs and tiles, split time, staged tiles and
+/// groups.
 const std::vector<golden_problem>& golden_problems() {
   static const std::vector<golden_problem> list{
       {{2, 203, 19}, layout::channels_last},  {{2, 203, 5}, layout::time_contiguous},
@@ -99,7 +100,7 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, b
   }
   return {plain, full, sums};
 }
-/// Exact results equal those of the loop, so other backends have no rows.
+/// Results of an exact type equal those of the loop, so only the loop has rows.
 void check_golden(const std::vector<golden::row>& rows, const std::vector<golden::row>& of_loop) {
   for (std::size_t k = 0; k < rows.size(); ++k)
     if (exact<T>)

@@ -806,7 +806,7 @@ TYPED_CASE("a stream of chunks equals the whole sequence",
       }
 }
 
-TYPED_CASE("a reset after the last step cuts the initial state from a reverse scan",
+TYPED_CASE("a reset after the last step keeps the initial state out of a reverse scan",
            "[backends][forward][vjp][jvp][order][initial_state][initial_grad][resets]"
            "[layouts]") {
   for (const layout l : all_layouts)

@@ -28,13 +28,13 @@ void check_memory() {
       fo_pooling<>{}, packed<fo_pooling<>>(sequence_view(pre.data(), wide)),
       memory::recompute{sequence_view(checkpoints.data(), few)}, sequence_view(dh.data(), shape),
       {.arrays = packed<fo_pooling<>>(sequence_view(grad.data(), wide))});
-  // Per thread: a checkpoint interval of 128 steps and its two neighbours, 8192 bytes for carries,
-  // and padding to a page.
+  // Per thread: the 128 steps of a checkpoint interval and the step on either side, 8192 bytes for
+  // carries, and padding to a page.
   const std::int64_t tile = 130 * 96 * static_cast<std::int64_t>(sizeof(T));
   const std::int64_t page = tile_policy::page_bytes;
   CHECK(workspace_bytes(tiled{.threads = threads}, p) <= threads * (tile + 8192 + page));
 }
-TEST_CASE("recomputation needs 1/64 of the states and a workspace of a tile per thread",
+TEST_CASE("checkpoints take 1/64 of the bytes of states, and the workspace is a tile per thread",
           "[memory]") {
   check_memory<float>();
   check_memory<bfloat16>();

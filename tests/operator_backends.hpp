@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that accept any operator and vector states, with policies that give short inputs
-// short tiles, many threads and executors. Add new backends here.
+// Backends that accept any operator and vector states, with several tile lengths (some for short
+// inputs), thread counts and executors. Add new backends here.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
 /// Whether a test also runs the comparison backends.
 enum class variants { no, yes };
 
-/// A backend that a test case must use. operator() returns it and records the use, so only scans
-/// count.
+/// A backend that a test case must use. operator() returns it and records the use, so a backend
+/// counts only when a scan asks for it.
 template <class Backend>
 struct recorded_backend {
   const std::string& name;

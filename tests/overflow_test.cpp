@@ -28,8 +28,8 @@ bool same(const vec<float, 2>& x, const vec<float, 2>& y) {
   return same(x[0], y[0]) && same(x[1], y[1]);
 }
 
-/// Gates that overflow a float within 256 steps, lead back in the next 256, and then stay at 1.
-/// Tiles end while the state of the loop is infinite.
+/// Gates that make a float state overflow within 256 steps, shrink it in the next 256, and then
+/// stay at 1. Tiles end while the state of the loop is infinite.
 constexpr std::int64_t steps = 1024;
 template <class T>
 T gate_at(std::int64_t t, float back) {

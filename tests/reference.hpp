@@ -220,8 +220,8 @@ struct scanned {
   std::vector<wide<T>> value;
   std::vector<long double> size, grown;  // s and S
 
-  /// The error bound at step t for a computation with `more` additions per term beyond those of
-  /// most.
+  /// The error bound at step t for a backend with `more` additions per term beyond those of most
+  /// backends.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
     static const std::vector<long double> factors = [] {  // std::pow is slow

@@ -292,8 +292,7 @@ class call {
     selective_scan_vjp(on, arrays(), in.out_grad.sequence(), gradients(), vjp_options(kept));
   }
 
-  /// Checks that every result is within its bound. `rate` is an additional relative error of the
-  /// rates.
+  /// Checks that every result is within its bound. `rate` is an additional relative error of A.
   void check(long double rate = 0) {
     auto m = selective_reference::arithmetic::of<real>();
     m.rate = rate;

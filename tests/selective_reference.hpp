@@ -45,7 +45,7 @@ bounded real_of(bounded_number<Number> x) {
 /// bounds of functions are those of their headers, in units in the last place.
 struct arithmetic {
   long double u = 0, tiny = 0;
-  long double rate = 0;  // additional relative error of rates
+  long double rate = 0;  // additional relative error of A
 
   template <class V>
   static arithmetic of() {

@@ -268,7 +268,7 @@ TEST_CASE("a NaN stays in its channel and ends at a reset", "[selective]") {
       for (std::int64_t d = 0; d < 42; ++d) {
         const float is = bad.got.out.at(b, t, d, 0), was = good.got.out.at(b, t, d, 0);
         wrong += touched(b, t, d) ? !std::isnan(is) : is != was;
-        // Gradients of u flow back no further than the reset, and only through B, C and gates.
+        // The NaN in u of sequence 1 must not reach gradients of u in other channels.
         const float of_u = bad.got.u.at(b, t, d, 0), of_u_was = good.got.u.at(b, t, d, 0);
         wrong_gradients += b == 1 && d != 17 && of_u != of_u_was;
       }

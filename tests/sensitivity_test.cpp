@@ -129,7 +129,8 @@ TEST_CASE("sensitivities access no memory outside their arrays", "[sensitivity][
   check_bounds<std::complex<float>>(60);
 }
 
-TEST_CASE("sensitivities that alias arguments have the bits of separate arrays", "[sensitivity]") {
+TEST_CASE("calls whose states overwrite arguments give the same bits as calls with separate arrays",
+          "[sensitivity]") {
   const extents shape{.batch = 2, .time = 90, .channel = 3};
   const std::vector<double> numbers = random_numbers(540, 6), gates = random_numbers(540, 7);
   const sequence_view gate(gates.data(), shape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sequences in parts. Their states and gradients must be those of the whole.
+// Checks that sequences in parts have the states and gradients of the whole sequence.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct whole {
   direction order;
   bool resets, constant;
   std::vector<T> gate, input, grad;
-  std::vector<std::uint8_t> reset_mask;  // one more than the steps
+  std::vector<std::uint8_t> reset_mask;  // for each step and after the last
   std::vector<compute_t<T>> first, last_grad;
 
   whole(const extents& s, direction o, bool with_resets, bool constant_gate, unsigned seed)
@@ -95,8 +95,8 @@ struct whole {
         factors.push_back(factor);
         terms.push_back(reference::widened(u.at(b, t, c, g)));
         sizes.push_back(reference::magnitude(terms.back()));
-        // The reset of the later of the two steps that this gate connects. No reset precedes the
-        // gradient of the final state.
+        // The gate connects two adjacent steps, and the reset of the later one masks it. No reset
+        // precedes the gradient of the final state.
         const std::int64_t later = ascending ? t : t + 1;
         reset.push_back(resets && !(adjoint && i == 0) &&
                         reset_mask[static_cast<std::size_t>(

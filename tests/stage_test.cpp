@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of staging: the elements of a staged block and the elements that it writes back.
+// Tests of staging: the elements that are copied to a staged block and those that are written back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +34,8 @@ struct table {
   std::int64_t first = 0;
   scanrec::strides strides{};
 
-  /// Channels or steps are the inner axis, neighbouring elements are `apart` elements apart, and
-  /// steps may descend in memory.
+  /// The inner axis is channels or steps, with a stride of `apart` elements. Steps may descend in
+  /// memory.
   table(int number, bool channels_inside, std::int64_t apart, bool descending) {
     const std::int64_t n = (steps + 2) * (channels + 2);
     memory.resize(static_cast<std::size_t>(n * apart));
@@ -70,7 +70,7 @@ bool same_position(const Field& x, const Field& y) {
          x.strides.channel == y.strides.channel;
 }
 
-/// Blocks of at most one pack: odd sizes, at the borders and inside.
+/// Blocks of at most one pack, with odd sizes, at the borders of the table and inside.
 std::vector<block> blocks_of(const detail::lane_layout& layout) {
   std::vector<block> all;
   for (const std::int64_t begin : {0, 3, 24})

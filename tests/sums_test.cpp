@@ -2,8 +2,8 @@
 // Tests that at most 256 terms of a summed gradient are added in the compute type.
 //
 // All terms are 1 + 2^-16. Up to 256 of them add up exactly in a float, and each further one loses
-// its last bit. A sum is therefore exact if and only if the wide type takes over in time: a chain
-// of n > 256 floats is off by n - 256 units of 2^-16.
+// its last bit: a chain of n > 256 floats is off by n - 256 units of 2^-16. A sum is
+// therefore exact if and only if the wide type takes over in time.
 #include <algorithm>
 #include <array>
 #include <cstddef>

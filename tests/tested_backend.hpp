@@ -120,8 +120,8 @@ void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
 }
 
 /// Whether the backend that needs Eigen is available and tested. Eigen reads a complex<float> as a
-/// double that may be unaligned, which the undefined behaviour sanitizer rejects. GCC reports only
-/// the address sanitizer, which runs together with it.
+/// double that may be unaligned, which the undefined behaviour sanitizer rejects. GCC has a macro
+/// only for the address sanitizer, which this project always runs together with the other one.
 template <class T>
 constexpr bool with_eigen = SCANREC_TEST_EIGEN
 #if defined(__SANITIZE_ADDRESS__)
@@ -146,8 +146,8 @@ void push_device_backends(std::vector<backend<T>>& list) {
 #if !defined(SCANREC_TEST_CUDA_ON_HOST)
   push("cuda::cub", device_backend::cub);
 #endif
-  // Blocks that synchronise are slow on the emulator. They run some cases, fewest for inexact
-  // types, and the address sanitizer runs only the exact type.
+  // Backends whose blocks synchronise are slow on the emulator. They run only some cases, and fewer
+  // for types that round. Under the address sanitizer they run only for uint32.
 #if defined(__SANITIZE_ADDRESS__)
   if (!exact) return;
 #endif
@@ -214,8 +214,8 @@ void with_backends(F f) {
     if (turns.takes(one.every)) f(one.name, one);
 }
 
-/// The backends that have threads, with this number of them and with a custom executor or the
-/// default one. The bits of a list entry must not depend on the arguments.
+/// The backends that have threads, with this number of threads. `own` selects a custom executor.
+/// The bits of a list entry must not depend on the arguments.
 template <class T>
 std::vector<backend<T>> threaded_backends(int threads, bool own) {
   executor e;

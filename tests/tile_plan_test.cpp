@@ -730,8 +730,8 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
   for (const auto& [threads, strip] : std::vector<std::pair<int, std::int64_t>>{
            {1, 256}, {2, 256}, {8, 256}, {16, 128}, {64, 32}, {128, 16}, {256, 16}})
     check(whole, threads, strip, true);
-  // If time may be split, tiles of whole rows cost less than pieces of half a kilobyte, each of
-  // which costs 256 bytes extra here.
+  // If time may be split, tiles of whole rows cost less than pieces of half a kilobyte, because
+  // every piece costs 256 bytes extra.
   const detail::width_costs two{256, 16, 256, 16, 4, 256, 1, 512, true};
   check(two, 1, 256, true);
   check(two, 2, 256, false);
@@ -740,8 +740,8 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
-  // Five work items take two threads three rounds, or two and a half if they are passed on from
-  // tile to tile. That is impossible with fewer items than threads.
+  // Two threads take three rounds for five work items, or two and a half if items are passed on
+  // from tile to tile. That is impossible with fewer items than threads.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The vcpkg port as far as it goes without vcpkg: the version in its manifest, and its portfile, run with
+# Tests the vcpkg port without vcpkg. Checks the version in its manifest, and runs its portfile with
 # stand-ins for vcpkg's functions.
 # Use: cmake -D WORK=FOLDER -D VERSION=VERSION -D COMPILER=COMPILER -D GENERATOR=GENERATOR -P vcpkg_port.cmake
 cmake_minimum_required(VERSION 3.25)

@@ -30,11 +30,11 @@ __all__ = [
 
 
 class Case(NamedTuple):
-    """A call of a function, `ours` in scanrec.compat and `function` in a package's `module`.
+    """A call to compare: `ours` in scanrec.compat replaces `function` in a package's `module`.
 
-    `arguments` maps names to values, in the package's order. `original` computed the results where
-    the package's function needs a GPU, is a method or is not exported. Originals in PyTorch get the
-    arguments by position.
+    `arguments` maps names to values, in the package's order. `original` is the (module, function)
+    that computed the recorded results if the package's function needs a GPU, is a method or is not
+    exported. PyTorch originals get the arguments by position.
     """
 
     name: str
@@ -46,7 +46,8 @@ class Case(NamedTuple):
     original: tuple[str, str] | None = None
 
 
-#: Modules that are namespaces in scanrec.compat. Names of other modules are in their package.
+#: Modules that are namespaces in scanrec.compat. Functions of other modules lie directly in the
+#: package.
 NAMESPACES = {
     *(f"accelerated_scan.{name}" for name in ("complex", "ref", "scalar", "warp")),
     *("philtorch.lpv", "philtorch.lti", "s5.s5_model", "s5.ssm"),
@@ -120,7 +121,7 @@ CASES: list[Case] = []
 def add(framework, module, function, name="", original=None, **makers):
     """Add a case. Arguments are constants, or functions of a Draw.
 
-    The package's names seed the draw, so names in scanrec.compat may change.
+    The package's names seed the draw, so renaming a function of scanrec.compat keeps its arguments.
     """
     draw = Draw(".".join([module, function, *filter(None, [name])]))
     made = {k: make(draw) if callable(make) else make for k, make in makers.items()}
@@ -286,7 +287,7 @@ def returns():
     mark = lambda d: d.booleans(2, 9, 2)
     after = {"next_state_value": steps, "reward": steps, "done": mark}
     module = "torchrl.objectives.value.functional"
-    # Both are exact in float32, because the original rounds discounts to float32.
+    # The original rounds discounts to float32, so both numbers are exact in float32.
     one = {"gamma": 0.875, "lmbda": 0.75}
     ended = {"terminated": mark}
     own = {"gamma": share, **after, **ended, "rolling_gamma": False}

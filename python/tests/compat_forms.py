@@ -20,10 +20,11 @@ __all__ = ["FORMS", "Forms", "arguments_of", "rows"]
 
 
 class Forms(NamedTuple):
-    """The forms of each argument, and the reference loop, which takes all of them.
+    """The forms of each argument, and the reference loop, which takes all arguments.
 
     An argument whose name begins with ``_`` is not passed. It sets a size, or a choice that several
-    arguments share. ``allowed`` and ``differentiable`` get a row: the name of each argument's form.
+    arguments share. A row maps each argument to the name of one of its forms. ``allowed`` and
+    ``differentiable`` are functions of a row.
     """
 
     framework: str
@@ -47,10 +48,10 @@ def add(framework, names, loop, forms, steps=STEPS, **options):
 
 
 def rows(forms: Forms) -> Iterator[tuple[dict[str, str], bool]]:
-    """Yield rows, which have one form of each argument, and whether the call is allowed.
+    """Yield rows (one form of each argument), and whether the call with this row is allowed.
 
-    Every two forms of two arguments occur together in a row. If no allowed call has the pair, the
-    row is one that is not allowed.
+    Every pair of forms of two arguments occurs in some row. That row is allowed unless no allowed
+    row has the pair.
     """
     names = list(forms.forms)
     several = {name for name in names if len(forms.forms[name]) > 1}
@@ -548,7 +549,7 @@ def named_axes(x, axes, wanted, sizes):
 
 
 def philtorch():
-    """Add philtorch, with 4 sequences: `axes_of` identifies an axis by its length."""
+    """Add philtorch. The batch size is fixed, because `axes_of` identifies an axis by its length."""
     of = lambda *axes: {axis: number(axis) for axis in axes}
     both = lambda *axes: of(*axes) | {f"pair {axis}": pair(axis) for axis in axes}
     batch = {"_b": only(4), "_p": only(6)}
@@ -717,7 +718,7 @@ def philtorch():
         return np.eye(3) + d.number(f"{lead}mm") / 8
 
     def part(name):
-        """Return the forms of an argument: None if its letter (I is Vinv) is not in the kind."""
+        """Return the forms of an argument, which is None if `_kind` lacks its letter (I for Vinv)."""
 
         def make(d):
             kind, v = d.sizes["kind"], d.sizes["basis"]

@@ -85,19 +85,19 @@ class SlowDecay:
         return np.max(np.abs(got - want)) <= tolerance * np.max(np.abs(want))
 
 
-#: Shapes of one sequence (twice), of 64 channels (time is split) and of a batch (time is not).
+#: Shapes of one sequence (twice), of 64 channels (time is split) and of a batch (time is not split).
 SLOW_SUMS = ((100_000,), (100_000, 1), (100_000, 64), (4, 100_000, 16))
 
 
 def check_slow_sum(scan, shape):
-    """Check the final state for float32 log gates of -1e-4 and inputs of 1: exactly, 10000.046.
+    """Check the final state for float32 log gates of -1e-4 and inputs of 1. It is 10000.046.
 
-    scan(gate, input, axis) returns all states. One sequence has the tolerance of SlowDecay.
+    scan(gate, input, axis) returns all states. For one sequence, the tolerance is that of SlowDecay.
 
-    With lanes along channels every step rounds the state in the same direction. If time is not
-    split, the final state is 9995.6. The allowed error is then the bound of docs/numerics.md with
-    P = 3, for machines without fused multiply-adds: 1.8e-3, relatively. Rounded gates cause an error
-    of 2.2e-4, which would pass; only the tests with SlowDecay.of_channels detect them.
+    With lanes along channels, every step rounds the state in the same direction, and the computed
+    final state is 9995.6 if time is not split. The tolerance is then the bound of docs/numerics.md
+    with P = 3, for machines without fused multiply-adds: a relative error of 1.8e-3. Rounded gates
+    would pass with their error of 2.2e-4. Only the tests with SlowDecay.of_channels detect them.
     """
     axis = shape.index(100_000)
     got = np.asarray(scan(np.full(shape, -1e-4, np.float32), np.ones(shape, np.float32), axis))
@@ -167,7 +167,7 @@ def overlapping_calls():
 
 
 def check_many_axes(run):
-    """Check that overlaps are detected in whole arrays, though the library loops over outer axes.
+    """Check that overlaps are detected across the outer axes that the library loops over.
 
     run(call, arrays by name) runs a call with MANY_AXES.
     """
@@ -186,7 +186,7 @@ def check_many_axes(run):
         return arrays | {other: given, written: over.copy() if spare else over}
 
     for call, read, pair in overlapping_calls():
-        # A call in place has the result of a call with separate memory.
+        # A call in place must equal a call with separate memory.
         want = arrays_of(call, read, pair, 0, spare=True)
         run(call, want)
         got = arrays_of(call, read, pair, 0)

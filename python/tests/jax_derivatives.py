@@ -12,12 +12,13 @@ from conftest import derivative
 
 
 def check_derivatives(f, at, random, order=2, tolerance=1e-8):
-    """Compare derivatives up to an order, in every sequence of modes, with finite differences.
+    """Compare derivatives up to an order with finite differences, for all nestings of both modes.
 
-    Outputs are summed with random weights. A tangent is taken along one direction of all arguments.
-    The gradient of a gradient is that of its inner product with the direction. Derivatives of one
-    order are then equal for all sequences of modes: a number, or an array for each argument.
-    They are compared with differences along the direction of derivatives one order lower.
+    The function becomes a number: the sum of its outputs with random weights. Forward mode takes the
+    tangent along one random direction of all arguments. Reverse mode differentiates a number; if the
+    inner derivative is a gradient, it first takes the inner product with the direction. A nesting
+    therefore gives a number or a gradient. The reference is the difference, along the direction, of
+    the derivative one order lower.
     """
     drawn = lambda x: random(*x.shape, dtype=jnp.result_type(x))
     weights = jax.tree.map(drawn, jax.eval_shape(f, *at))

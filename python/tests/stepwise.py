@@ -123,8 +123,8 @@ STEP = 1e-4
 def check_gradients(function, at, gradients, random, tolerance=1e-10):
     """Compare each array's gradient with the derivative along one random direction.
 
-    Every element contributes to it, and the tolerance is relative to the sum of their magnitudes.
-    It also allows the function's rounding error divided by the step of the differences.
+    This derivative is a sum over all elements. The tolerance is relative to the sum of the
+    magnitudes of its terms, plus the function's rounding error divided by the step of differences.
     """
     leaves, tree = jax.tree.flatten(at)
     found = jax.tree.leaves(gradients)

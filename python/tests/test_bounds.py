@@ -86,7 +86,7 @@ class Guarded:
 
     def __init__(self, shape, dtype, rng, broadcast=False, scale=1.0):
         self.strides = random_strides(shape, rng, broadcast)
-        # A stride of 0 stores one element, even of an axis of extent 0: it is an empty sum.
+        # An axis of stride 0 stores one element, even if its extent is 0: an empty sum is written.
         stored = [1 if stride == 0 else n for n, stride in zip(shape, self.strides)]
         kind = np.dtype({"bfloat16": "uint16"}.get(dtype, dtype))
         steps = [(n - 1) * stride for n, stride in zip(stored, self.strides)]

@@ -241,7 +241,7 @@ def test_every_shape_of_b_c_and_d_equals_an_explicit_sum():
         torch.testing.assert_close(call(x, values, D=one), want, rtol=0, atol=1e-13)
 
 
-def test_mambapy_classes_use_this_selective_scan(monkeypatch):
+def test_mambapy_classes_call_the_selective_scan_of_scanrec(monkeypatch):
     """A stand-in replaces the package, which need not be installed."""
     framework("torch")
     module = importlib.import_module("scanrec.compat.mambapy")
@@ -300,7 +300,7 @@ def test_invalid_arguments_raise_in_jax():
 
 
 def test_nan_stays_within_its_trajectory():
-    """A multiplication of the discount by 0 would propagate it."""
+    """The end of a trajectory must not multiply by a discount of 0, which would propagate NaN."""
     torch = framework("torch")
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 1)))
     done = torch.zeros(8, 1, dtype=torch.bool)
@@ -381,7 +381,10 @@ def test_time_dim_may_be_positional():
 
 
 def test_result_types_of_recurrentgemma():
-    """States have the type of x, and the last one that of the accumulator. Pairs return as pairs."""
+    """States have the type of x, and the final state that of the accumulator.
+
+    Pairs of real and imaginary parts return as pairs.
+    """
     jax = framework("jax")
     jnp = jax.numpy
     scan = ours("recurrentgemma.linear_scan")

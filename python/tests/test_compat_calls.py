@@ -21,7 +21,7 @@ def test_every_function_has_a_recorded_signature():
     assert list(SIGNATURES) == list(functions(Path(scanrec.compat.__file__).parent))
 
 
-#: Intended differences: (original, ours). Our None means ScanType.AUTO.
+#: Intended differences: (original, ours). In ours, None means ScanType.AUTO.
 OTHER_DEFAULTS = {"recurrentgemma.linear_scan": ("scan_type=<ScanType.AUTO: 1>", "scan_type=None")}
 
 
@@ -76,7 +76,7 @@ def test_derivatives_and_vmap_in_torch(case):
         torch.testing.assert_close(got, torch.stack(parts), rtol=1e-13, atol=1e-13)
 
 
-#: Cases with different implementations. Each takes half a second.
+#: One case per implementation, because compilation takes half a second.
 COMPILED = (
     "mambapy.selective_scan",
     "minGRU_pytorch.heinsen_associative_scan_log",
@@ -104,7 +104,7 @@ def test_fullgraph_compilation_keeps_values_and_gradients(name):
     torch.testing.assert_close(*both, rtol=1e-13, atol=1e-13)
 
 
-#: Ends of names of cases that share an implementation with other cases.
+#: Cases that share an implementation with another case, by the last part of their names.
 ALIKE = ("stopped", "forward", "leaky_vtrace", "discounted_returns")
 
 
@@ -116,7 +116,7 @@ def test_derivatives_and_vmap_in_jax(case):
     """
     jax = framework("jax")
     call, arguments = called(case)
-    # Stopped gradients would differ from the tangents of the values.
+    # Stopped gradients would not match the tangents and differences of the values.
     if "stop_target_gradients" in inspect.signature(call).parameters:
         arguments["stop_target_gradients"] = False
     whole, given = jax_parts(call, arguments)

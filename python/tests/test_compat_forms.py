@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of scanrec.compat with every pair of argument forms, at several sequence lengths."""
+"""Tests of scanrec.compat with every pair of argument forms, at several sequence lengths.
+
+A form is one shape, dtype or value that an argument may have (see compat_forms.py).
+"""
 
 from __future__ import annotations
 
@@ -90,8 +93,8 @@ VALUES = {
 def test_every_pair_of_forms_equals_the_loop(name):
     """Compare values and gradients with the reference loop.
 
-    Numbers are float64, or their products are exact in float32. Gradients of the loop are
-    differences, with a tolerance of 1e-7.
+    Arguments are float64, or float32 multiples of 1/16, whose products are exact. The loop's
+    gradients are finite differences; in float64 the tolerance is 1e-7.
     """
     forms = FORMS[name]
     framework(forms.framework)
@@ -128,8 +131,8 @@ def test_every_pair_of_forms_equals_the_loop(name):
     assert taken == {(name, form) for name, given in forms.forms.items() for form in given}
 
 
-#: A row for each way in which functions of PyTorch prepare scans. Other arguments have their first
-#: form.
+#: One choice of forms for each kind of preprocessing before a scan in the PyTorch functions. Other
+#: arguments have their first form.
 COMPILED = [
     ("minGRU_pytorch.heinsen_associative_scan_log", {"_x": "btc"}),
     ("mambapy.selective_scan", {}),
@@ -153,8 +156,9 @@ COMPILED = [
 def test_all_lengths_share_a_compiled_program(name, chosen):
     """Values and gradients equal those without compilation.
 
-    The test uses the default backend, which may specialise on a length where tracers do not. Agents
-    hold the length as a number, which becomes dynamic when it changes, in a second program.
+    The test uses torch.compile's default backend, which may specialise on a length even if tracing
+    did not. Functions with `self` (an agent of rl_games) read the length from a Python number.
+    torch.compile makes this number dynamic at its first change, which takes a second program.
     """
     torch = framework("torch")
     call = ours(name)
@@ -184,14 +188,14 @@ def test_all_lengths_share_a_compiled_program(name, chosen):
     assert programs == (2 if "self" in row else 1)
 
 
-#: Arguments that gates are computed from, or that multiply states. They get no gradients.
+#: Arguments that determine gates, or that multiply states. They require no gradients here.
 CONSTANT = {
     *("A", "C", "Lambda_bars", "L", "C_tilde", "a", "b", "coeffs", "decay", "delta", "fdones"),
     *("forget", "gamma", "gates", "lmbda", "log_coeffs", "log_mu", "log_pi"),
     *("mb_fdones", "mb_masks"),
 }
 
-#: The number of arrays over time that some functions keep nevertheless.
+#: The number of arrays with a time axis that some functions keep although their gates are constant.
 KEPT = {
     "torchlpc.sample_wise_lpc": 1,  # the gate, -a
     "torchrl.vtrace_advantage_estimate": 2,  # rho, and the gate
@@ -201,7 +205,7 @@ KEPT = {
 
 
 def kept(name, row, constant, steps=500):
-    """Count the arrays over time that a call keeps for gradients, except arguments and booleans."""
+    """Count the arrays with a time axis kept for gradients, except arguments and booleans."""
     torch = framework("torch")
     call = ours(name)
     arguments = arguments_of(name, row, steps)
@@ -234,9 +238,9 @@ def test_constant_gates_keep_no_states(name):
 
 
 def test_the_gradient_of_a_discount_keeps_two_arrays():
-    """The gradient reads the states and the sum that the discount multiplies.
+    """The two arrays are the states and the sum that the discount multiplies.
 
-    It also reads the last value of each sequence, which is a copy: a view would keep all values.
+    The gradient also reads the last value of each sequence from a copy. A view would keep all values.
     """
     name = "torchrl.td_lambda_return_estimate"
     row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | {"gamma": "0-d"}

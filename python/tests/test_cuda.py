@@ -93,7 +93,7 @@ def test_pooling_equals_the_cpu(device, dtype, count):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("steps", [40, 300])  # one thread runs few steps; many are split into tiles
+@pytest.mark.parametrize("steps", [40, 300])  # 40 run on one thread, 300 are split into tiles
 def test_outputs_are_the_same_with_and_without_states(device, dtype, count, steps):
     """One kernel serves both; zoneout has a different kernel."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
@@ -164,7 +164,7 @@ def test_summed_gradients_over_six_axes_equal_the_cpu(device, axes):
     assert_alike(got, want, "float32", math.prod(shape) // gate.size)
 
 
-def test_overlaps_are_detected_in_whole_arrays(emulated):
+def test_overlaps_across_looped_axes_are_detected(emulated):
     check_many_axes(
         lambda call, arrays: _cuda.call(
             call, {name: array_of(x) for name, x in arrays.items()},

@@ -23,13 +23,12 @@ import jax.numpy as jnp, scanrec.jax.nnx
 from flax import nnx
 x = jnp.ones((8, 500, 48))
 """,
-    "state, final = scanrec.torch.linear_scan": """\
-import torch, scanrec.torch
-dist = torch.distributed
+    "import os\nimport torch\nfrom torch.distributed": """\
+import os, unittest.mock
+import torch.distributed as dist
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 cleanup.callback(dist.destroy_process_group)
-mesh = dist.device_mesh.init_device_mesh("cpu", (1,), mesh_dim_names=("time",))
-gate, input = torch.rand(2, 8, 3), torch.rand(2, 8, 3)
+cleanup.enter_context(unittest.mock.patch.dict(os.environ, WORLD_SIZE="1"))
 """,
 }
 

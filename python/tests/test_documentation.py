@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the docstrings of public calls, which the documentation site composes from sources."""
+"""Tests of the docstrings of public calls, at run time and as the documentation site shows them."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def run(name, *arguments, env=None):
 def assert_shown(output, page, name, tolerance):
     """Check that the page shows the output after `<!-- output: name -->`.
 
-    Numbers may differ by the tolerance, relative or absolute, and rounding errors (1e-06) by a
-    factor of 10.
+    Numbers may differ by the relative or absolute tolerance. Printed rounding errors, such as 1e-06,
+    may differ by a factor of 10.
     """
     blocks = re.findall(rf"<!-- output: {name} -->\n```text\n(.*?)```", page.read_text(), re.S)
     shown = "".join(blocks)

@@ -192,8 +192,8 @@ def transforms_of(dtype):
 def check_transforms(ours, theirs, arrays, names):
     """Compare first and second derivatives with differences, for every nesting of transformations.
 
-    The reference of gradients is the difference of the loss in each element, and that of Hessians
-    the difference of the gradient. Second derivatives are those of the loss of both.
+    The reference of a gradient is the difference of the loss in each element, and the reference of a
+    Hessian is the difference of the gradient. Second derivatives are of the loss named "both" only.
     """
     every = transforms_of(arrays[1].dtype)
     of = [(t, loss) for t in every for loss in (["both"] if " of " in t else names)]
@@ -280,7 +280,7 @@ def test_slow_constant_decays_are_accurate(reverse):
     assert all(x.size == 1 for x in kept)
     of_input, of_first = vjp(grad)
     assert slow.close(of_input, "input_grad") and slow.close(of_first, "initial_grad")
-    # The gradient is linear in the cotangent: it is its own tangent, and its transpose is the scan.
+    # The vjp is linear in the cotangent, so its jvp is the vjp itself. Its transpose is the scan.
     pulled = lambda grad: jax.vjp(scan, input)[1](grad)[0]
     value, moves = jax.jvp(pulled, (jnp.zeros_like(grad),), (grad,))
     assert not value.any() and slow.close(moves, "input_grad")
@@ -291,7 +291,7 @@ def test_slow_constant_decays_are_accurate(reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_derivatives_through_chunks_equal_those_of_the_whole(random, reverse):
-    """Every chunk starts from the last state of the previous one; resets are also at chunk limits."""
+    """Every chunk starts from the last state of the previous one, and some start with a reset."""
     gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))
     first, weight = jnp.asarray(random(2, 3)), jnp.asarray(random(2, 9, 3))
     resets = random.booleans(2, 9, 3)
@@ -351,7 +351,7 @@ def test_linearize_and_transpose_equal_differences(problem):
     [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (1, None, 1), (None, 2, 0)],
 )
 def test_vmap_equals_vmap_of_lax_scan(random, axes):
-    """Any operands are batched, inside and outside derivatives."""
+    """vmap batches every choice of operands, inside and outside derivatives."""
     shapes = [(5, 3), (5, 3), (3,)]
 
     def batched(shape, axis):
@@ -378,7 +378,7 @@ def test_vmap_equals_vmap_of_lax_scan(random, axes):
 def test_jacobians_compute_unbatched_gradients_once(random):
     """The loss is linear in the states, so cotangents do not depend on the batch.
 
-    Only gradients of gates read states, which depend on it.
+    States depend on the batch, but only gradients of gates read states.
     """
     gates, inputs = jnp.asarray(random(2, 3)), jnp.asarray(random(4, 9, 3))
 
@@ -643,7 +643,8 @@ def test_explicit_sharding_equals_one_device(random, gate_shape, of_gate, of_inp
         assert collectives(linear_scan, gate, input) == set()
         assert collectives(gradient, gate, input) <= expected
         second = lambda *x: jax.jvp(lambda *y: gradient(*y)[1], x, x)[1]
-        first, reset_mask = np.ones(6), random.booleans(4, 10, 1)  # one after the last step
+        # The mask includes the reset after the last step.
+        first, reset_mask = np.ones(6), random.booleans(4, 10, 1)
         options = {"initial_state": first, "reverse": True, "resets": reset_mask}
         with_all = lambda *x: jax.grad(lambda *y: jnp.sum(linear_scan(*y, **options) ** 3), (0, 1))(
             *x
@@ -670,7 +671,7 @@ def test_explicit_sharding_equals_one_device(random, gate_shape, of_gate, of_inp
 def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     plain = -np.abs(random(*gate_shape)), random(4, 9, 6)
-    reset_mask = random.booleans(4, 10, 1)  # one after the last step
+    reset_mask = random.booleans(4, 10, 1)  # 9 steps, and after the last step
     call = partial(linear_scan, resets=reset_mask, reverse=True, return_final=True, **logs)
     arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(plain, (of_gate, of_input))]
     gradient = jax.grad(lambda *x: sum(jnp.sum(y**3) for y in call(*x)), (0, 1))

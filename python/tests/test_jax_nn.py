@@ -629,7 +629,7 @@ def test_arguments_of_rnn_behave_as_in_flax(name, random):
     ]
 
     def results(rnn, forms):
-        """Return the results of all forms, from one program."""
+        """Return the results for all options in `forms`, computed by one program."""
         each = lambda m: [m(by_time if "time_major" in o else x, **o) for o in forms]
         return flax.jit(each)(rnn)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of the residuals that a call keeps for its gradients.
 
-Gradients of some operands keep fewer arrays and equal those of all operands.
+If only some operands are differentiated, a call keeps fewer arrays and gives the same gradients.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def test_gradient_without_states_runs_one_adjoint_kernel():
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("gate", [F, GATE], ids=["full", "constant"])
-def test_gradients_without_states_equal_one_device(gate):
+def test_sharded_gradients_without_states_equal_one_device(gate):
     losses = [
         lambda x, gate: jnp.sum(linear_scan(gate, x, log_input=True) ** 3),
         lambda x, gate: jnp.sum(linear_scan(-abs(gate), x, log_gate=True) ** 3),

@@ -90,7 +90,7 @@ def test_b_and_c_as_real_parts_equal_complex_numbers(random, groups, steps):
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
     """Sequences and B have the type, and other arrays are float32 or complex64.
 
-    Outputs are within a unit of results in complex128 for the same numbers.
+    Outputs are within one epsilon of `dtype` of results in complex128 for the same numbers.
     """
     given = on_device(arrays_of(random, steps=200))
     given = {n: x.astype(np.complex64 if n in OF_STATES else np.float32) for n, x in given.items()}

@@ -112,8 +112,8 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
 def same(got, want, **tolerance):
     """Check that trees of arrays are equal up to rounding.
 
-    Results are sums of some tens of terms of order 1, in a different order. They have a few hundred
-    rounding errors of 1e-16, and 5 units from exp and from the sigmoid.
+    Both sides sum some tens of terms of order 1, in different orders. Their difference is a few
+    hundred rounding errors of 1e-16, and 5 units from exp and from the sigmoid.
     """
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
@@ -200,7 +200,7 @@ def problem(request):
 
 @pytest.mark.parametrize("problem", CASES.values(), ids=CASES, indirect=True)
 def test_values_and_gradients_equal_the_loop(problem):
-    """Long sequences have a larger tolerance: a slowly decaying state adds 300 rounding errors."""
+    """Long sequences have a larger tolerance: a slowly decaying state accumulates 300 rounding errors."""
     ours, theirs, arrays, weights = problem
     every = tuple(range(len(arrays)))
     near = {"rtol": 1e-10, "atol": 1e-10 if arrays[0].shape[1] > 100 else 1e-12}
@@ -258,7 +258,7 @@ def test_derivatives_equal_differences(random):
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
     """Sequences and B have the type, and other arrays are float32.
 
-    Outputs are within a unit of results in float64 for the same numbers.
+    Outputs are within one epsilon of `dtype` of results in float64 for the same numbers.
     """
     given = {n: jnp.asarray(x, jnp.float32) for n, x in arrays_of(random, steps=200).items()}
     given |= {n: given[n].astype(dtype) for n in ("u", "delta", "z", "B")}
@@ -455,7 +455,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("of", BATCHES)
 def test_vmap_equals_a_loop_over_the_batch(random, of):
-    """Any arrays are batched, inside and outside derivatives."""
+    """vmap batches every choice of arrays, inside and outside derivatives."""
     axes, groups, of = BATCHES[of]
     given = arrays_of(random, 2, 5, 4, 2, groups, of)
     if "intervals" not in axes:  # with shared intervals, vmap separates weights in another way

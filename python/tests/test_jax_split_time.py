@@ -165,7 +165,7 @@ def test_meshes_of_one_and_two_axes_equal_the_whole(random, shape, names, axis_n
 
 
 def test_vmap_within_and_around_shard_map_equals_the_whole(random):
-    """vmap runs over sequences, within and around shard_map, and over parts with an axis name."""
+    """vmap runs over sequences, inside and outside shard_map. With an axis name it runs over parts."""
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     whole = linear_scan(gate, input)
     one = lambda gate, input: linear_scan(gate, input, axis_name="t")
@@ -330,7 +330,7 @@ def test_state_spaces_equal_the_whole(random, ways):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("more", [0, 1])
 def test_explicit_sharding_of_time_and_batch_equals_the_whole(random, reverse, more):
-    """Gradients are compared, too. The next test makes calls without jit."""
+    """Check values and gradients under jit. The next test makes calls without jit."""
     arguments = gate, input, first = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS + more, 1))
     kept = {"reverse": reverse, "return_final": True}
@@ -350,7 +350,7 @@ def test_explicit_sharding_of_time_and_batch_equals_the_whole(random, reverse, m
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
-def test_explicit_sharding_outside_the_mesh_context(random):
+def test_explicit_sharding_works_outside_the_mesh_context(random):
     """The arrays alone determine the mesh."""
     gate, input, _ = problem(random, "float64", (CHANNELS,))
     mesh = mesh_of((2,), ("t",), "Explicit")

@@ -494,7 +494,7 @@ def test_vmap_over_any_operands_equals_the_loop(axes):
 
 
 def test_backward_computes_only_requested_gradients(monkeypatch):
-    """The vjp must also not receive absent cotangents."""
+    """Absent cotangents must not reach the vjp, either."""
     from scanrec import _native
 
     calls, prepared = [], _native.Prepared

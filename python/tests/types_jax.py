@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Code for JAX and Flax that type checkers read and nothing runs: result types and mistakes."""
+"""Code for JAX and Flax that is only type-checked, never run: result types and mistakes."""
 
 from __future__ import annotations
 

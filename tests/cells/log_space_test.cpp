@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of scans with logarithmic gates: gradients, slow decay and growth over many steps, forward
-// and adjoint, infinities, and gates of 0 and 1.
+// Tests of scans with logarithmic gates: gradients, infinities, gates of 0 and 1, and slow decay
+// and growth over many steps (forward and adjoint).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,8 +35,8 @@ floats random_numbers(const extents& shape, unsigned seed) {
 }
 floats zeros(const extents& shape) { return floats(random_numbers(shape, 1).size()); }
 
-/// Calls f(name, backend) for the backends that keep the rest of a gate when they compose maps (see
-/// logarithmic gates in docs/numerics.md).
+/// Calls f(name, backend) for the backends that carry the rounding error of a gate (its rest, see
+/// logarithmic gates in docs/numerics.md) when they compose maps.
 template <class F>
 void for_backends([[maybe_unused]] const extents& shape, F f) {
   f("sequential", sequential{});
@@ -51,7 +51,7 @@ void for_backends([[maybe_unused]] const extents& shape, F f) {
 #endif
 }
 
-/// Two loops with exact gates: one with exact states, and one that rounds products and states to
+/// Runs two loops with exact gates. One has exact states. The other rounds products and states to
 /// float, as the loop of an adjoint does.
 struct exact_gates {
   long double a;
@@ -134,7 +134,7 @@ TEST_CASE("slow decay and growth keep the precision of their logarithms",
   }
 }
 
-TEST_CASE("the map of a part of time keeps the precision of its logarithms",
+TEST_CASE("the summary of a chunk of time is as precise as its logarithms",
           "[log_space][split_time]") {
   const extents shape{.batch = 1, .time = 100000, .channel = 2};
   floats l(200000, -1e-4f), u(200000);
@@ -180,7 +180,7 @@ TEST_CASE("gates of 0 and of 1 are exact", "[log_space][sequential][tiled][forwa
   });
 }
 
-TEST_CASE("infinite states and gradients stay infinite under gates with a rest",
+TEST_CASE("infinite states and gradients stay infinite when gates keep their rounding error",
           "[log_space][sequential][tiled][forward][vjp]") {
   const extents shape{.batch = 1, .time = 300, .channel = 19};
   const float infinity = std::numeric_limits<float>::infinity();

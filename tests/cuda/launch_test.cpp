@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests launches of one kernel from two source files, on a fake CUDA runtime in this file. It
-// launches nothing. Like the real runtime, it rejects a kernel that is not registered, and one with
-// more shared memory than allowed on the current device.
+// Tests launches of one kernel from two source files, on a fake CUDA runtime in this file, which
+// runs no kernel. Like the real runtime, it rejects a kernel that is not registered, and a launch
+// with more shared memory than allowed on the current device.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -136,8 +136,8 @@ bool launches(void (*unit)(std::int64_t), int device, std::int64_t kibibytes) {
 int main() {
   check(launches(first, 0, 60), "the first file launches with 60 KiB");
   check(launches(second, 0, 60), "the second file launches with 60 KiB");
-  check(launches(first, 0, 123), "a kernel launches with more than before");
-  check(launches(first, 0, 60), "a kernel launches with less than before");
+  check(launches(first, 0, 123), "a kernel launches with more shared memory than before");
+  check(launches(first, 0, 60), "a kernel launches with less shared memory than before");
   check(launches(first, 1, 60), "a device with less shared memory gets a lower limit");
   for (const auto& [key, bytes] : here().allowed)
     check(key.second == 1 || bytes >= 60 * 1024, "the allowed shared memory does not shrink");

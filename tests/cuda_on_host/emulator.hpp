@@ -25,8 +25,8 @@ class fault : public std::runtime_error {
 enum class favour {
   any,     // random
   oldest,  // those of the block that drew its ticket first, or started first
-  newest,  // those of the block that drew last, after all resident blocks have drawn: every block
-           // waits for earlier ones
+  newest,  // those of the block that drew last, once all resident blocks have drawn; so every
+           // block waits for earlier ones
 };
 
 /// The interleaving of launches.
@@ -36,7 +36,7 @@ struct schedule {
   favour first = favour::any;
   // A turn is the work of a thread between two waits.
   int turns_per_word = 4;  // average turns until a word in flight arrives
-  // Average turns until a paused thread runs; not 1. 0: only when all other threads wait.
+  // Average turns until a paused thread runs; not 1. At 0 it runs only when all other threads wait.
   int turns_per_poll = 0;
 };
 
@@ -54,7 +54,7 @@ class scheduled {
 
 /// Makes bytes weakly ordered until the end of the scope, in kernels that synchronise. Other blocks
 /// see ordinary stores late and may read old values, unless fences order them. Words and fetch_add
-/// behave as elsewhere. The bytes are copied at every switch of blocks, so there should be few.
+/// are not affected. The bytes are copied at every switch of blocks, so there should be few.
 class weakly_ordered {
  public:
   weakly_ordered(void* first, std::size_t bytes);
@@ -106,8 +106,9 @@ void store_word(word* p, const word& w);
 word load_word(const word* p);
 /// Adds `more` atomically and returns the previous value. Other blocks see the sum at once.
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
-/// Orders the thread's stores, and everything that barriers have ordered before, before its later
-/// stores. Orders its loads of other blocks' data before later loads of its block.
+/// Makes the thread's earlier stores visible before its later ones, together with all stores that
+/// barriers put before the fence. Orders the thread's loads of other blocks' data before later
+/// loads of its block.
 void fence();
 /// Records a read or write in shared memory. Throws fault if another thread accessed the same bytes
 /// without a barrier in between and one of the accesses is a write.

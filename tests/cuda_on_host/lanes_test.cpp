@@ -100,7 +100,8 @@ struct arrays {
   }
 };
 
-/// Checks that a ring gives the bits of registers, which other tests compare with the loop.
+/// Checks that steps in a ring give the bits of steps in registers. Other tests compare the latter
+/// with the loop.
 template <class T>
 void check(const extents& shape, const scanrec::strides& strides, std::size_t offset) {
   stream s;
@@ -123,7 +124,8 @@ void check(const extents& shape, const scanrec::strides& strides, std::size_t of
     }
 }
 
-TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][resets][tails]") {
+TEST_CASE("a ring gives the same bits as registers",
+          "[determinism][cuda_lanes][forward][vjp][resets][tails]") {
   const auto each = []<class T>(T) {
     for (const std::int64_t T_ : {1, 7, 33, 130})
       for (const std::int64_t C : {1, 31, 48}) {

@@ -469,8 +469,9 @@ TEST_CASE("time-contiguous tiles pass through shared memory exactly",
   check(std::uint32_t{});
 }
 
-TEST_CASE("the gradient of a shared gate is right beside a channel that is not finite",
-          "[nan][workspace][cuda_look_back][vjp][broadcast]") {
+TEST_CASE(
+    "a channel that is not finite affects the gradient of a shared gate only at its own steps",
+    "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
   const strides by_step{1500, 1, 0, 0};

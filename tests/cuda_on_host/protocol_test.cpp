@@ -2,9 +2,9 @@
 // Tests of messages between blocks under adversarial schedules: more spans in flight than a tile
 // reads, messages that arrive word by word, and sums that become visible only after a fence.
 //
-// Gates are units and zeros, and inputs are small integers. Results are therefore exact in any
-// order of operations and equal those of the loop bit for bit. affine_carries.hpp defines moderate
-// maps.
+// Gates are 0 or have magnitude 1, and inputs are small integers. Results are therefore exact in
+// any order of operations and equal those of the loop bit for bit. affine_carries.hpp defines
+// moderate maps.
 #include <algorithm>
 #include <cmath>
 #include <complex>

@@ -71,7 +71,7 @@ void selective_scan_vjp(
   selective_scan_vjp(room.on, arrays, out_grad, gradients, options);
 }
 
-// Float rates are rounded once more on a GPU, which uses powers of 2.
+// A GPU computes exponentials as powers of 2, which rounds float rates (A) once more.
 template <class V>
 constexpr long double rate_error = std::is_same_v<detail::real_part_of<V>, float> ? 0x1p-24L : 0.0L;
 using complexes = std::complex<float>;

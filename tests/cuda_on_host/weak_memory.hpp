@@ -9,11 +9,11 @@
 // old: it holds the values at the start of the kernel or at the block's last fence. A block always
 // sees its own stores.
 //
-// Correct kernels cause no fault. If a block reads a value that another one has stored, the other
-// has a fence between the store and the word that announces it, and the reader has a fence between
-// that word and the load. The same holds if two blocks store to one address. As in CUDA, a fence
-// covers its own thread and everything that a barrier has ordered before it. A store that does not
-// change the value is not detected and has no effect.
+// Correct kernels cause no fault. If one block reads a value that another has stored, the writer
+// needs a fence between the store and the word that announces it, and the reader needs a fence
+// between that word and the load. The same holds if two blocks store to one address. A fence
+// covers its own thread and everything that a barrier has ordered before it, as in CUDA. A store
+// that does not change the value is not detected and has no effect.
 #pragma once
 
 #include <algorithm>

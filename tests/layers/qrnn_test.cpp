@@ -206,7 +206,7 @@ TEST_CASE("a QRNN layer rejects every other aliasing", "[sequential][gated]") {
   refuses("y", [&] { changing.forward(u, 2, s, memory, changing.weights.taps[1]); });
   refuses("u_grad", [&] { changing.backward(u, 2, memory, y, g, &changing.weights.taps[0]); });
   refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &g.taps[1]); });
-  // A block of the gradients with the size of the inputs and outputs of a step.
+  // Part of the gradients, with the shape of one step's inputs and outputs.
   const auto part = g.taps[0].leftCols(2);
   layer.forward(u.topRows(2), 2, s, memory, y);
   refuses("u", [&] { layer.backward(part, 2, memory, y, g, nullptr); });

@@ -258,7 +258,7 @@ MUTATIONS = (
         "jax/nn/_state_space",
         'jax.lax.complex(-jnp.exp(params["log_decay"])',
         'jax.lax.complex(jnp.exp(params["log_decay"])',
-        "states grow",
+        "the sign of the decay is wrong, so states grow",
         "equal_the_loop and S5",
         "test_jax_nn.py",
     ),

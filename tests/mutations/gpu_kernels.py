@@ -348,7 +348,7 @@ MUTATIONS = (
     ),
     mutation(
         "run_tiles.cuh",
-        "device::synchronise_block();  // shared memory is used again",
+        "device::synchronise_block();  // the next tile reuses shared memory",
         "",
         "a block begins its next tile before all threads have finished the previous one",
         test="cuda_tiles_in_turn_test",

@@ -70,8 +70,8 @@ def operator(name: str):
     return Resettable(S6Semigroup(2)) if name == "resettable" else S6Semigroup(2)
 
 
-# The (module, function) that has the signature of a function in scanrec.compat, if it has no case or
-# its case has a different original. None marks a function that only a later version has.
+# The (module, function) with the recorded signature, for functions of scanrec.compat that have no
+# case, or whose case names another original. None: only a later version has the function.
 ELSEWHERE = {
     "accelerated_scan.scan": ("accelerated_scan.warp", "scan"),
     "mambapy.pscan": ("mambapy.pscan", "PScan.forward"),
