@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Run the rows of two builds of the benchmarks side by side, and report which became slower.
 
-Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory
-pages and clock speed are the same for both. A round of a row is A B B A or B A A B. Its ratio is the
-base's shorter time divided by the head's: above 1 the head is faster. Rounds alternate between several
-layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that the
+Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory pages
+and clock speed are the same for both. A round of a row runs the builds in the order A B B A or B A A B. Its
+ratio is the base's shorter time divided by the head's: above 1 the head is faster. Rounds alternate between
+several layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that the
 processor handles badly.
 """
 
@@ -141,7 +141,7 @@ def measure(name, layouts, buffers, rounds):
 
 
 def pair_up(before, after):
-    """Rows that compare processes: {row: milliseconds} of each run in the order A B B A ..."""
+    """Compare runs in separate processes. `before` and `after` hold {row: milliseconds} per run."""
     rows = []
     for name in before[0]:
         if all(name in run for run in (*before, *after)):

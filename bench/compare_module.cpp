@@ -18,7 +18,7 @@ const std::vector<bench::row>& all_rows() {
 
 bench::arena provided;
 
-/// Passes a row's kernel on, and measures nothing itself.
+/// Passes a row's kernel to the caller, which measures it.
 class handing_on : public bench::runner {
  public:
   explicit handing_on(void (*measured)(const void*)) : measured_(measured) {}
@@ -52,7 +52,7 @@ extern "C" {
   handing_on by(measured);
   all_rows()[static_cast<std::size_t>(row)].run(by);
 }
-/// Seconds of some calls of a kernel.
+/// Seconds that `calls` calls of a kernel take together.
 [[gnu::visibility("default")]] double compare_seconds(const void* kernel, std::int64_t calls) {
   const auto& f = *static_cast<const std::function<void()>*>(kernel);
   return bench::seconds_of([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The copy baseline: the same arrays read and written as by a scan, without a recurrence. Every
+// The copy baseline reads and writes the same arrays as a scan, but has no recurrence. Every
 // benchmark is measured against it, in the same process and on the same buffers.
 #pragma once
 
@@ -56,7 +56,7 @@ using line = scanrec::simd::pack<float, 16>;
 struct traffic {
   int reads, writes;
 };
-/// Arrays to stream through, with room for the largest supported numbers.
+/// The arrays of a copy baseline. The sizes are the largest supported numbers of arrays.
 using read_arrays = std::array<const float*, 6>;
 using written_arrays = std::array<float*, 4>;
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """List the figures of bench/results, or with --check those that are older than the code they measure.
 
-A figure is stale if code changed since the commit that its file records. That code is the sources in
-FIGURES and every file of this repository that they include or import. Comments, docstrings and line
+A figure is stale if its code changed since the commit that its file records. Its code consists of its sources
+in FIGURES, and of every file of this repository that they include or import. Comments, docstrings and line
 breaks do not count. With --check, prints only the stale figures and exits with status 1 if there are any.
 """
 
@@ -36,7 +36,7 @@ PYTHON = ("docs/python_linear_scan.md",)
 FIGURES = {
     "linear_scan": (
         ("bench/linear_scan.cpp", "bench/main.cpp"),
-        ("README.md", "docs/questions.md"),
+        ("README.md", "docs/questions.md", "docs/tuning.md"),
     ),
     "gated_scan": (("bench/gated_scan.cpp", "bench/main.cpp"), ("docs/qrnn.md",)),
     "selective_scan": (("bench/selective_scan.cpp", "bench/main.cpp"), ("docs/selective_scan.md",)),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of figures.py on a repository of a few files, and of table.py."""
+"""Tests of table.py, and of figures.py on a repository of a few files."""
 
 import pathlib
 import shutil
@@ -64,7 +64,7 @@ def stale(root):
     return [line.split(": ")[0] for line in lines], output
 
 
-def test_staleness(root):
+def test_only_changed_code_makes_figures_stale(root):
     def record(name, recorded):
         table.write(root / "bench/results" / name, {"commit": recorded}, [{"name": "row"}])
 
@@ -104,7 +104,7 @@ def test_tables_keep_rows(folder):
         assert table.read(folder / "x.tsv") == ({"commit": "12345678"}, rows)
 
 
-def test_the_figures_of_this_repository():
+def test_every_figure_of_this_repository_has_its_sources_and_documents():
     for sources, documents in figures.FIGURES.values():
         assert all((ROOT / name).is_file() for name in documents)
         assert set(sources) <= set(figures.closure(ROOT, sources))
@@ -119,7 +119,7 @@ def test_the_figures_of_this_repository():
 if __name__ == "__main__":
     if not shutil.which("git"):
         sys.exit(77)
-    for test in (test_staleness, test_tables_keep_rows):
+    for test in (test_only_changed_code_makes_figures_stale, test_tables_keep_rows):
         with tempfile.TemporaryDirectory() as folder:
             test(pathlib.Path(folder))
-    test_the_figures_of_this_repository()
+    test_every_figure_of_this_repository_has_its_sources_and_documents()

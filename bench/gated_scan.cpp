@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN fo-pooling from a packed buffer, against the copy baseline: forward and vjp under each
+// Times QRNN fo-pooling from a packed buffer against the copy baseline: forward and vjp under each
 // memory policy, and the same calls with gates copied out of the buffer and gradients copied back.
-// Also scans of logarithms, which take exponentials on loading, against linear scans of
-// exponentials that are written to arrays first.
+// Also compares scans of logarithmic gates and inputs, whose exponentials are computed on loading,
+// with linear scans of exponentials that are first written to arrays.
 //
 // Counters: those of measure.hpp; `kept`, the memory that a policy keeps between forward and vjp;
-// and `workspace` of the call. Both are fractions of one (batch, time, channel) array.
+// and `workspace`, that of the call. The last two are fractions of one (batch, time, channel)
+// array.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -65,7 +66,7 @@ struct layer {
       std::vector<compute_t<T>>(static_cast<std::size_t>(kept.batch * kept.time * kept.channel));
 
   explicit layer(const extents& of) : shape(of) {
-    // `false` fills pre-activations with both signs. The repetition of a channel does not matter.
+    // `false`: values of both signs, as pre-activations have. Repeated values do not matter here.
     fill(pre, 3 * n, false), fill(output_grad, n, false);
   }
   T* role(int i, int arrays) { return static_cast<T*>(bench::buffers.get(i, arrays * bytes)); }
@@ -147,7 +148,7 @@ void measure_layer(runner& by, const extents& shape, call what, bool copied, int
     gates = {l.array(own[0]), l.array(own[1]), l.array(own[2])};
     grads = {l.array(own[3]), l.array(own[4]), l.array(own[5])};
     const bool backward = what >= call::vjp_store;
-    // A backward call finds the arrays that the forward call has copied out.
+    // The forward call has already copied the gates out, so the vjp does not time these copies.
     for (int i = 0; i < 3; ++i) copy_rows(l.pre + i * C, 3 * C, own[i], C, rows, C, workers);
     kernel = [&, backward] {
       if (!backward)

@@ -52,7 +52,7 @@ def read_rows(path):
         row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
-        # "workload/call" or "sweep/T=2^k/channel=n"; scan_variants adds a variant before the call.
+        # Names are "workload/call" or "sweep/T=2^k/channel=n". scan_variants adds a variant before the last part.
         row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
         row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
     return context, rows
@@ -181,7 +181,7 @@ def draw_times(rows, context, path):
 
 
 def draw_variant_fractions(rows, context, path):
-    """A panel per workload, a group of bars per call, a bar per variant."""
+    """Draw a panel per workload, with a group of bars per call and a bar per variant."""
     table = [r for r in rows if not r["sweep"]]
     workloads = list(dict.fromkeys(r["workload"] for r in table))
     variants = [v for v in VARIANT_COLOURS if any(r["variant"] == v for r in table)]
@@ -265,7 +265,7 @@ def draw_variant_times(rows, context, path):
 
 
 def draw_grid(context, rows, path):
-    """Draw the predicted efficiency over batch and channels."""
+    """Draw the efficiency that scaling.cpp predicts, over batch and channels."""
     panels = list(dict.fromkeys((row["layout"], row["call"]) for row in rows))
     figure, (all_axes,) = plt.subplots(
         1, len(panels), figsize=(12, 3.4), sharey=True, squeeze=False, layout="constrained"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Predicts how the tiled backend scales to more threads than this machine has cores.
 //
-// A call is planned for P threads and run by one thread. It is split into tasks as for P threads,
-// and these take S_P seconds together. P workers run them in ceil(tasks / P) rounds. If a memory
-// bandwidth (ceiling) is given, the call takes at least the time of its memory traffic:
+// A call is planned for P threads, but one thread runs all its tasks, which take S_P seconds
+// together. P workers would run them in ceil(tasks / P) rounds. If a memory bandwidth (ceiling) is
+// given, the call takes at least the time of its memory traffic:
 //
 //     T_P = max(S_P ceil(tasks / P) / tasks, bytes / ceiling)
 //     efficiency = max(T_1 / P, bytes / ceiling) / T_P
@@ -54,7 +54,7 @@ std::int64_t count(const extents& shape) { return shape.batch * shape.time * sha
 enum class call { forward, vjp, gate_grad };
 enum class layout { channels_last, time_contiguous };
 
-/// linear_scan, its adjoint, or only the gradient of a gate per channel.
+/// linear_scan, its adjoint, or only the gradient of one gate per channel.
 template <class T>
 workload linear(const std::string& name, const extents& shape, call what,
                 layout lies = layout::channels_last) {

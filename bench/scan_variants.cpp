@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Compares all backends: forward, vjp and jvp over the workloads of linear_scan.cpp, and forward on
-// one sequence of 2^4 to 2^22 steps, also by a plain loop, std::inclusive_scan and oneTBB's
-// parallel_scan over pairs. The copy baseline and memcpy run alternately with every measurement.
+// one sequence of 2^4 to 2^22 steps. The one sequence is also scanned by a plain loop, and by
+// std::inclusive_scan and oneTBB's parallel_scan over (gate, input) pairs. The copy baseline and
+// memcpy run alternately with every measurement.
 //
 // Counters: ns/element, and fraction_of_baseline = median baseline time / median time. The program
 // prints a table; --benchmark_out also writes a file. --quick takes under a minute.
@@ -65,8 +66,8 @@ void add_variants(table& rows, const workload& w, call what, int iterations) {
 #if SCANREC_BENCH_TBB
 using pair = affine<float>;
 
-/// Scans of (gate, input) pairs to pairs whose second element is the state: 2R + 2W. A caller would
-/// have to make these pairs.
+/// Adds a scan of (gate, input) pairs. The second element of each result is the state, so the scan
+/// reads two arrays and writes two. The time to pack the pairs is not included.
 void add_pairs(table& rows, const workload& w, const char* variant, int iterations,
                const std::function<void(const pair*, pair*, std::int64_t)>& scan) {
   rows.push_back({w.name + "/" + variant + "/forward", iterations, [=](runner& by) {

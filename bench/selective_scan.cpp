@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans and their adjoint at the size of a Mamba layer, against two limits: the copy
-// baseline, and an arithmetic baseline. The latter evaluates the same exponentials and products
-// over the same rows, but its steps do not depend on each other's results. Also a composition that
-// writes the gates and states of all steps to memory.
+// Times selective scans and their adjoint at the size of a Mamba layer, against two limits: the
+// copy baseline, and an arithmetic baseline. The latter evaluates the same exponentials and
+// products over the same rows, but its steps do not depend on each other's results. Also times a
+// composition of separate calls, which writes the gates and states of all steps to memory.
 //
 // Counters: ns/element and ns/state, GB/s, fraction_of_baseline and fraction_of_arithmetic (the
-// time of the limit divided by that of the call), and times_fused of the composition.
+// time of the limit divided by that of the call), and times_fused (the time of the composition
+// divided by that of the fused call).
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -142,8 +143,8 @@ template <bool Back, class State, class Number>
   }
 }
 
-/// Rows of channels, 32 steps at a time. Reads u, delta, z (and a gradient), and writes 1 (or 3)
-/// arrays.
+/// The arithmetic baseline, 32 steps at a time. Forward reads u, delta and z, and writes one array.
+/// `Back` also reads a gradient, and writes three arrays.
 template <bool Back, class T, class V>
 void arithmetic(layer<T, V>& l, int threads) {
   using state = simd::lane_t<V, width>;

@@ -5,8 +5,8 @@
 python3 bench/table.py SOURCE.json TARGET.tsv [KEY=VALUE...]
 
 A table has lines `# key: value` about the run, then the names of its columns, then a line per row.
-Cells are separated by tabs; an empty cell is an absent value. A column `WAY ms` stands for rows with
-`way` and `milliseconds`, the format of the Python benchmarks.
+Cells are separated by tabs; an empty cell is an absent value. Each cell of a column `WAY ms` represents a
+row of its own with the keys `way` and `milliseconds`, as the Python benchmarks write them.
 """
 
 import json
@@ -108,7 +108,7 @@ def long(row):
 
 
 def wide(rows):
-    """The inverse of long: one row for all ways."""
+    """Merge the rows that differ only in `way`: the inverse of long."""
     found = {}
     for row in rows:
         shared = {key: row[key] for key in row if key not in ("way", "milliseconds")}

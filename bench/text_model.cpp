@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A training step of the language model of examples/qrnn_text.cpp, without the optimiser. Counters:
-// characters per second, and the fraction of the time in the gated scans and their adjoints.
+// Times a training step of the language model of examples/qrnn_text.cpp, without the optimiser.
+// Counters: characters per second, and the fraction of the time in the gated scans and their
+// adjoints.
 #include <cstdint>
 #include <random>
 #include <string>

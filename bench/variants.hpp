@@ -18,19 +18,19 @@ using namespace scanrec;
 enum class call { forward, vjp, jvp };
 inline constexpr const char* call_names[]{"forward", "vjp", "jvp"};
 
-/// Elements that share one gate: none, all steps of a channel in all batch entries, or all channels
-/// of a step.
+/// The elements that share one gate: none; all steps and batch entries of a channel; or all
+/// channels of a step.
 enum class gates { own, one_per_channel, one_for_channels };
 
 struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  gates gate = gates::own;  // also for its gradient
+  gates gate = gates::own;  // layout of the gate and of its gradient
 };
 
 inline traffic traffic_of(call what, gates gate) {
-  const bool shared = gate != gates::own;  // whose traffic is negligible
+  const bool shared = gate != gates::own;  // shared gates cause negligible traffic
   switch (what) {
     case call::forward:
       return shared ? traffic{1, 1} : traffic{2, 1};

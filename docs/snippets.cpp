@@ -143,7 +143,7 @@ void broadcast_gradient() {
   floats input(300, 1), state(300), state_grad(300, 1), lambda(3, 0.5f);
   linear_scan(view(lambda, shape, strides{0, 0, 1}), view(input, shape), view(state, shape));
   // [broadcast_gradient]
-  // One gate per channel, for all of batch and time. Its gradient has the same zero strides: a sum.
+  // One gate per channel, for all sequences and steps. Its gradient has the same strides: a sum.
   const strides once{.batch = 0, .time = 0, .channel = 1};
   floats lambda_grad(3);
   linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),

@@ -56,7 +56,7 @@ struct bank {
     return x;
   }
   double forecast(std::size_t t) const { return ppm[t] + weights.dot(features(t)); }
-  /// Least squares. A ridge makes the weight of a real smoother's Im, which is always 0, zero.
+  /// Fits by least squares. Im is always 0 in a real smoother; a ridge makes its weight zero.
   void fit_weights(const indices& weeks) {
     const Eigen::Index n = 2 * memory.size();
     Eigen::MatrixXd a = 1e-6 * double(weeks.size()) * Eigen::MatrixXd::Identity(n, n);

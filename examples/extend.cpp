@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A custom recurrence on a custom backend: forecast errors of exponential smoothing.
 //
-//   error[t] = input[t] - level[t-1],   level[t] = decay[t] * level[t-1] + (1 - decay[t]) *
-//   input[t]
+//   error[t] = input[t] - level[t-1]
+//   level[t] = decay[t] * level[t-1] + (1 - decay[t]) * input[t]
 //
-// forecast_errors.hpp has the recurrence and its adjoint, halves.hpp the backend. The results of
-// each backend are compared with a plain loop, and the gradients with central differences. The exit
-// status is 1 if any differ.
+// forecast_errors.hpp defines the recurrence and its adjoint, and halves.hpp defines the backend.
+// The program compares the results of each backend with a plain loop, and the gradients with
+// central differences. The exit status is 1 if any differ.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

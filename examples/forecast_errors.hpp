@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Forecast errors of exponential smoothing, a recurrence that scanrec lacks, and their gradients.
+// Forecast errors of exponential smoothing and their gradients: a recurrence that scanrec does not
+// have.
 //
 //   error[t] = input[t] - level[t-1]                       level[t-1] is the forecast of input[t]
 //   level[t] = decay[t] * level[t-1] + (1 - decay[t]) * input[t]
 //
-// decay may be a value per channel: a view with zero strides.
+// decay may hold one value per channel: a view whose strides along batch and time are 0.
 #pragma once
 
 #include <scanrec/extend.hpp>

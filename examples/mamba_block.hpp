@@ -31,7 +31,7 @@ struct mamba_block_memory {
   scanrec::mamba_memory<R> mamba;
 };
 
-/// Has the interface of a QRNN layer, so that a text model can be made of either.
+/// A block with the interface of a QRNN layer, so that a text model can be made of either.
 template <class R>
 class mamba_block {
  public:

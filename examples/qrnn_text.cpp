@@ -3,8 +3,8 @@
 //
 // Chunks of several parts of the text are processed side by side. States carry over from chunk to
 // chunk, gradients do not (truncated backpropagation). The last part of the text is held out. The
-// bits per character of the model, of gzip and of xz on it are printed. The compressors start
-// without prior knowledge; the model has been trained on the rest of the text.
+// program prints how many bits per character the model, gzip and xz need for it. The compressors
+// start without prior knowledge; the model has been trained on the rest of the text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -226,7 +226,7 @@ class learner {
 };
 
 /// Trains each learner for the given time. They take turns by chunks, so that other load on the
-/// machine slows both alike. (Debian has no progress bar for C++.)
+/// machine slows both alike.
 template <class... Learners>
 void train(const settings& s, std::optional<Learners>&... all) {
   const auto for_all = [&](auto f) { ((all ? f(*all) : void()), ...); };

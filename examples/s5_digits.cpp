@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Classify handwritten digits pixel by pixel: S5 layers read an image as a sequence of 64 numbers.
 //
-// The last fifth of data/digits.csv is held out. Its rows are ordered by writer, 13 people in all,
-// so the held-out fifth is mostly of writers that the model has not seen.
+// The last fifth of data/digits.csv is held out. The rows of the file are ordered by its 13
+// writers, so most held-out digits are from writers that the model has not seen.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

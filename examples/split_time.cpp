@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exponential smoothing of one sequence of 2^26 steps, whose time MPI splits over processes.
+// Exponential smoothing of one sequence of 2^26 steps, whose time is split over MPI processes.
 //
 //     mpirun -n 4 build/release/examples/split_time
 #include <cmath>

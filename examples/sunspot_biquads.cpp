@@ -4,11 +4,11 @@
 //   state[t] = A state[t-1] + gain * number[t]        two numbers: a second-order section
 //   number[t+ahead] ~ weight . state[t]               all as deviations from the mean
 //
-// They start as an autoregression of order 2, fitted one year ahead as by Yule (1927) and applied
-// `ahead` times; then state[t] = (number[t], number[t-1]). Adam updates A, gain and weight along
-// linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Training uses the years
-// before held_out_from; later ones are held out. The biquads are channels. One A applies to all
-// years, so its gradient is a sum over the years.
+// The biquads start as an autoregression of order 2, fitted one year ahead as by Yule (1927) and
+// applied `ahead` times, so that state[t] = (number[t], number[t-1]). Adam then updates A, gain and
+// weight along linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Training
+// uses the years before held_out_from; later ones are held out. The biquads are channels. One A
+// applies to all years, so its gradient is a sum over the years.
 #include <cmath>
 #include <cstdio>
 #include <fstream>

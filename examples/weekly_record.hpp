@@ -11,7 +11,7 @@
 
 using series = std::vector<double>;
 
-/// Gaps (lines without a value) are filled by linear interpolation between measured weeks.
+/// The dates and values. Gaps (lines without a value) are filled by linear interpolation.
 struct weekly_record {
   std::vector<std::string> dates;
   series ppm;

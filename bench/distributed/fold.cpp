@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Schemes that compute the states between the parts of a sequence split over thousands of
-// processes. For each scheme: the work of one process, its time, and the bits of the results. All
-// processes are simulated in this one; no messages are sent.
+// Compares schemes that compute the states between the parts of a sequence, if the sequence is
+// split over thousands of processes. Reports for each scheme the work of one process, its time, the
+// error, and how many states have other bits than with one level. All processes are simulated in
+// this one; no messages are sent.
 //
-// one level    All maps are gathered. A state passes through them from left to right.
+// one level    All maps are gathered, and applied to a state from left to right.
 // two levels   Maps are gathered within groups and composed to one map per group, and these are
-//              gathered between groups. A state passes through the earlier groups, then through
-//              the earlier parts of its own group.
+//              gathered between groups. The maps of the earlier groups are applied to a state, then
+//              those of the earlier parts of its own group.
 // doubling     In round r a process composes its map with that of the process 2^r before it.
 #include <algorithm>
 #include <bit>
@@ -83,8 +84,8 @@ void compose(std::span<map> earlier, std::span<const map> later) {
 struct work {
   double acts, combines, received;
 };
-/// A scheme. `roundings` is the L of the error bound: the number of additions in which a term may
-/// belong to the later map, counting a part as one step.
+/// A scheme. `roundings` is L of docs/numerics.md, where a part counts as one step: the number of
+/// roundings of a term that do not increase its age.
 struct scheme {
   const char* name;
   int roundings;
@@ -139,7 +140,7 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
 // ---- errors and bits ------------------------------------------------------------------------
 
 /// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md,
-/// with P = 2. Takes the gate and input of each step, and computed values to compare.
+/// with P = 2. Call step() for every step, and compare() after the steps whose state is checked.
 class bound {
  public:
   bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}
@@ -157,7 +158,7 @@ class bound {
   exact eps_, factor_, x_ = 0, s_ = 0, large_ = 0, largest_ = 0;
 };
 
-/// Error of the fold alone: the maps are taken as exact, in the type that folds them.
+/// The error of the fold alone, in the type that folds the maps. The maps count as exact.
 double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -171,8 +172,8 @@ double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std:
   }
   return largest;
 }
-/// Error over the whole sequence, in its compute type. It includes the loops within parts and two
-/// conversions.
+/// The error over the whole sequence, in its compute type. It includes the roundings within parts
+/// and those of two conversions.
 double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -188,7 +189,7 @@ double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes)
   return largest;
 }
 
-/// Differences from the bits of one level, and errors.
+/// Differences from the results of the scheme `one level`, and errors.
 struct outcome {
   double differ, floats_differ;  // fractions of the states, as folded and in the compute type
   std::int64_t begins;           // the first part after which a state differs
@@ -222,8 +223,8 @@ double fastest(int runs, F f) {
 part_state<float> kept;  // so that the compiler does not remove the computation
 void keep(const states& of) { kept = of.back(); }
 
-/// Times the work of the last process, which has the most parts before it. The values of the maps
-/// do not matter here: those in `some` are used for all parts.
+/// Times the work of the last process, since it has the most parts before it. The values of the
+/// maps do not matter here: those in `some` are used for all parts.
 void time_schemes(std::vector<scheme>& schemes, const maps& some, std::int64_t parts,
                   std::int64_t lanes, std::int64_t group, int runs) {
   const auto n = static_cast<std::size_t>(lanes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The phases of a call whose time is split over processes, with barriers between the phases. Also
-// the call as a whole, and one process that does everything.
+// Times the phases of a call whose time is split over processes, with barriers between the phases.
+// Also times the call as a whole, and one process that does everything.
 //
 //     mpirun -n 4 build/release/bench/distributed/bench_distributed --json four.json
 //
@@ -11,9 +11,9 @@
 // fold       the states between parts; every process computes all of them
 // run        the scans of all parts but the first
 //
-// Also: the call as a whole; the whole scan by the first process, with one thread and with all
-// cores, while the others sleep; and the maps of the whole sequence by the first process. Figures
-// are those of the slowest process, and the fastest of several runs. Every process has one thread.
+// The first process also runs the whole scan, with one thread and with all cores, and computes the
+// maps of the whole sequence, while the others sleep. Figures are those of the slowest process, and
+// the fastest of several runs. In the phases, every process has one thread.
 // With fewer cores than processes, the processes share cores, and figures show no gain from more
 // processes.
 #include <mpi.h>
@@ -105,12 +105,12 @@ float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
   return p;
 }
 
-/// The steps of a call on one part of time. The first process has the whole sequence, and its part
-/// is the beginning of that.
+/// The phases of a call on one part of time. The first process has the arrays of the whole
+/// sequence, and its part is their beginning.
 struct pieces {
   std::function<void()> check;
   std::function<std::vector<map>()> summary;
-  std::function<void(std::vector<float>&)> run;  // replaces the entering states by the leaving ones
+  std::function<void(std::vector<float>&)> run;  // replaces states before the part by those after
   std::function<void()> whole;                   // the call of scanrec::mpi
   std::function<void(int)> alone;                // the whole scan, with this number of threads
   std::function<void()> alone_summary;           // the maps of the whole sequence
@@ -235,9 +235,9 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   return t;
 }
 
-/// The largest allowed difference of two results at a step, per lane: twice (1 + eps)^L S - s of
-/// docs/numerics.md. The sums begin `remembered` steps away, since earlier steps have a negligible
-/// effect. For an adjoint they run backwards in time.
+/// The largest allowed difference of two results at a step, per lane: twice the error bound of
+/// docs/numerics.md, (1 + eps)^L S - s. The sums S and s begin `remembered` steps earlier, since
+/// steps before that have a negligible effect. For an adjoint they run backwards in time.
 std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workload& load,
                                bool is_vjp) {
   const double eps = 0x1p-24;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Run both programs of this directory with 1, 2 and 4 processes on this machine, and write their results
 # to one file.
-# Use: bench/distributed/run.sh [--quick] BUILD TARGET.json [MACHINE], BUILD being the programs' folder
+# Use: bench/distributed/run.sh [--quick] BUILD TARGET.json [MACHINE]   BUILD is the folder with both programs
 set -euo pipefail
 
 python=${python:-python3}

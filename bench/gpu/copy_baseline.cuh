@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The copy baseline on the GPU: the same arrays read and written as by a call, 16 bytes at a time,
-// without a recurrence. Calls are measured against the fastest of several launch shapes, with plain
-// and with streaming accesses.
+// The copy baseline on the GPU. It reads and writes the same arrays as a call, 16 bytes at a time,
+// but has no recurrence. Calls are measured against the fastest of several launch shapes, with
+// plain and with streaming accesses.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace bench {
 struct traffic {
   int reads = 1, writes = 1;
 };
-/// Arrays to stream through, with room for the largest supported numbers.
+/// The arrays of a copy baseline. The sizes are the largest supported numbers of arrays.
 using read_arrays = std::array<const void*, 5>;
 using written_arrays = std::array<void*, 3>;
 

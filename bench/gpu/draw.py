@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws the pictures of a report, in the style of bench/plot.py."""
+"""Draw the pictures of a report, in the style of bench/plot.py."""
 
 from results import DEFAULT, FRACTIONS, ROOFS, variants_of, workloads_of  # isort: skip
 import plot  # in the folder that results adds to the path
@@ -9,7 +9,7 @@ plt = plot.plt
 
 
 def colours_of(rows):
-    """A colour per variant: that of plot.py if it has one."""
+    """Choose a colour per variant. Variants that plot.py has keep its colour."""
     colours = {
         **plot.VARIANT_COLOURS,
         DEFAULT: plot.VARIANT_COLOURS["tiled"],
@@ -34,7 +34,7 @@ def label(panel, workload, values, positions):
 
 
 def draw_fractions(context, rows, path):
-    """A panel per workload, a group of bars per call, a bar per variant."""
+    """Draw a panel per workload, with a group of bars per call and a bar per variant."""
     table = {
         key: row["fraction_of_baseline"]
         for key, row in rows.items()
@@ -106,7 +106,7 @@ def draw_fractions(context, rows, path):
 
 
 def draw_times(context, rows, path):
-    """A panel per workload with peers, a bar per variant, against the copy baseline."""
+    """Draw forward times: a panel per workload, with a bar per variant and a line for the copy baseline."""
     table = {key: row["ms"] for key, row in rows.items() if "ms" in row and key[2] == "forward"}
     names = [w for w in workloads_of(table) if len(variants_of(table, w)) > 2]
     if not names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Items per stage, in order of importance."""
+"""The tests and benchmarks (items) of each stage, in order of importance."""
 
 from dataclasses import dataclass
 
@@ -31,13 +31,13 @@ NO_PREALLOCATION = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 @dataclass(frozen=True)
 class Item:
-    """A program with a filter, or any command."""
+    """A program and the tests or rows that it runs, or any command."""
 
     stage: str
     part: str
     name: str
     limit: int  # seconds after which it is killed
-    likely: int  # expected seconds; with less time left it does not start
+    likely: int  # expected seconds; the item does not start with less time left
     until: int = 0  # latest end, in seconds after the stage began; 0: no limit
     program: str = ""
     chosen: str = ""  # a Catch2 filter for tests, a regular expression for benchmark rows
@@ -47,7 +47,7 @@ class Item:
     words: tuple = ()  # the command; {scripts}, {package}, {out} are folders
     says: tuple = ()  # regular expressions; the item fails unless its output matches all
     modules: str = ""  # Python modules that it needs
-    wants: str = ""  # batteries that the program must contain
+    wants: str = ""  # element types whose tests the program must contain
     environment: tuple = ()  # variables; a *PATH value is prepended
 
     @property
@@ -56,7 +56,7 @@ class Item:
 
     @property
     def alone(self):
-        """Whether the item runs alone: facts, timed items and the two basic checks."""
+        """Whether no other item may run at the same time."""
         if self.part == "tests":
             return self.benchmark or self.program == "look_back_stress_gpu"
         return self.part not in ("sanitizers", "python")
@@ -107,7 +107,7 @@ def battery(stage, kind, until):
 
 
 def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
-    """One process per workload; each also times the device copy and the copy baseline."""
+    """Make an item per workload, which also times the device copy and the copy baseline."""
     for workload in workloads:
         qrnn = workload == "qrnn_packed"
         names = "forward_store|vjp_store" if qrnn else calls

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Measures a row of the results. The call is compared with a reference. Then it is timed between
-// runs of its copy baseline and device copies, each starting with an empty cache, and compared
-// again.
+// Measures a row of the results. The results of the call are compared with a reference before and
+// after it is timed. The call, its copy baseline and device copies are timed in turn, each starting
+// with an empty cache.
 //
 // Counters: GB/s of ideal traffic (every array once) of the call, of the copy baseline and of a
 // copy of one array; fraction_of_copy, the ratio of GB/s; fraction_of_baseline = median baseline

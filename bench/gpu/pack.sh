@@ -5,7 +5,7 @@
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
 #                        [--no-python] [DIR]
 # DIR (default: build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU
-# architectures (default: 90), and --types the element types of the batteries (default: all), separated by
+# architectures (default: 90), and --types the element types of the tests (default: all), separated by
 # commas. --arch is the -march of code for CPUs (default: x86-64-v3).
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
@@ -82,7 +82,7 @@ END
 for name in "${targets[@]}"; do
   say "building $name with $jobs jobs"
   if ! build "${built#build/}" "$name"; then
-    echo "the pack would lack $name, which cannot be built" >&2
+    echo "cannot build $name, which the pack needs" >&2
     exit 1
   fi
   program=$(find "$built" -name "$name" -type f -perm -u+x)

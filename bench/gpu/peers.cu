@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Other scans of sequences with contiguous steps, based on CUB. One is the device-wide scan over an
-// array of (gate, input) pairs, as CUB's users write it, with and without packing of the pairs. The
-// other has one block per sequence, which scans chunk after chunk with CUB's block-wide scan, as
-// Mamba's selective scan does.
+// Two peers based on CUB, for sequences with contiguous steps. One is CUB's device-wide scan of
+// (gate, input) pairs, with and without the time to pack them. The other has one block per
+// sequence, which scans chunk after chunk with CUB's block-wide scan, as Mamba's selective scan
+// does.
 #include <cstdint>
 #include <vector>
 
@@ -41,7 +41,7 @@ __global__ void unpack(const pair* pairs, float* state, std::int64_t n) {
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
     state[i] = pairs[i].input;
 }
-// Backwards: pair i belongs to element n - 1 - i, with the gate of the step after it.
+// Backwards in time: pair i belongs to element n - 1 - i, with the gate of the step after it.
 __global__ void pack_vjp(const float* gate, const float* state_grad, pair* pairs, std::int64_t n) {
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < n;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)

@@ -54,7 +54,7 @@ def by_autograd(torch, scan, gates, inputs, grads):
 
 
 def accelerated_scan(*names):
-    """One variant of accelerated-scan; `names` are those of its module in different versions."""
+    """One variant of accelerated-scan. Versions of the package give its module different names."""
 
     def make(torch, gates, inputs, grads, _):
         module = import_or_absent(*(f"accelerated_scan.{name}" for name in names))

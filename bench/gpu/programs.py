@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The programs and tools of a machine, and the commands that run items."""
+"""Find the programs and tools of this machine, and run the commands of items (items.py)."""
 
 import contextlib
 import json

@@ -82,7 +82,7 @@ build_stage() {
   build gpu "${targets[@]}"
 }
 
-# items PART...: run the items of these parts, of both stages, without a limit on their total time.
+# items PART...: run the items of these parts, from both stages, without a limit on their total time.
 items() {
   local part
   need_gpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans of Mamba's sizes on a GPU, against the copy baseline of u, delta, z and the
-// output. Results are not compared here; the emulator's tests check the kernels against their error
+// Times selective scans of Mamba's sizes on a GPU. The copy baseline reads u, delta and z and
+// writes the output. Results are not compared here; the tests on the emulator check the error
 // bounds.
 #include <cstdint>
 #include <string>

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the items of items.py with the programs of a build or of a pack.
+"""Run the tests and benchmarks (items) listed in items.py.
 
-Every item has a time limit. The failure of an item does not stop others. An item starts only if its
-expected time is left. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json
-has the verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
+The programs are in the folder of a build, or in a pack that pack.sh made. Every item has a time limit,
+and starts only if its stage has at least the item's expected time left. If an item fails, the others
+still run. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
+verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
 
-The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or
-an argument is wrong, and 0 otherwise."""
+The exit status is 1 after a failure or an interruption, 2 if an argument is wrong or every item was
+skipped, and 0 otherwise."""
 
 import argparse
 import concurrent.futures
@@ -108,7 +109,7 @@ class Stage:
         result.log = self.work / "logs" / f"{log}.log"
         limit = min(item.limit, left)
         environment = self.machine.environment(item)
-        if not item.alone:  # a share of the cores
+        if not item.alone:  # other items use the same cores
             environment["OMP_NUM_THREADS"] = str(max(2, (os.cpu_count() or 1) // self.jobs))
         with result.log.open("wb") as output:
             output.write((" ".join(command) + "\n").encode(errors="replace"))

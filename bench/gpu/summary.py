@@ -70,7 +70,7 @@ class Result:
 
 
 def ends_of(path):
-    """Read a log. Of a long log, read only the beginning and the end."""
+    """Read a log, but only the beginning and the end of a long one."""
     with path.open("rb") as log:
         size = os.fstat(log.fileno()).st_size
         if size <= 2 * LONGEST_LOG + len(CUT):

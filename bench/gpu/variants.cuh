@@ -32,8 +32,8 @@ struct named {
     if constexpr (requires { on.steps_ahead; }) on.steps_ahead = steps_ahead;
     return on;
   }
-  /// The backend with a workspace. If its contents were kept, the comparison backends would clear
-  /// everything that they write to it, so theirs is declared unknown.
+  /// The backend with a workspace. Comparison backends would clear everything that they write to a
+  /// kept workspace, so the contents of theirs are declared unknown.
   [[nodiscard]] Backend working_in(cuda::workspace w) const {
     if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
         !std::is_same_v<Backend, cuda::look_back>)

@@ -29,7 +29,7 @@ def problem():
 
 
 def over_new_layouts(scan, gate, input):
-    """A call whose shapes change more often than the package caches layouts."""
+    """A call that cycles through more layouts than the package caches."""
     shapes = [(length, width) for length in range(1, 17) for width in range(1, 65)]
     pairs = itertools.cycle([(gate[:, :n, :m], input[:, :n, :m]) for n, m in shapes])
     return lambda: scan(*next(pairs))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Causal depthwise convolutions with SiLU in PyTorch: scanrec against conv1d and silu.
 
-conv1d and silu are called as in transformers on CPUs. One thread, float32, four taps, and the channels
-of the smallest published Mamba.
+conv1d and silu are called as the package transformers calls them on CPUs. All calls use one thread,
+float32, four taps, and the channels of the smallest published Mamba.
     python bench/python/causal_conv1d.py --out build/bench
 """
 

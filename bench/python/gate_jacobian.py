@@ -3,9 +3,9 @@
 
 https://github.com/jax-ml/jax/issues/19498 asks why the Jacobian with respect to lambda, the gate, is so
 much slower than with respect to the weights. This measures one or two layers of
-`state[t] = lambda * state[t-1] + W x[t]`, batch 16, 64 states, T = 32..512, in forward and reverse mode,
-for lax.associative_scan, lax.scan and scanrec, in one run, warm, with fresh outputs. It writes a JSON
-file and a picture.
+`state[t] = lambda * state[t-1] + W x[t]`, batch 16, 64 states, T = 32..512, in forward and reverse mode.
+lax.associative_scan, lax.scan and scanrec are timed in one run, after warm-up, with fresh outputs. It
+writes a JSON file and a picture.
     python bench/python/gate_jacobian.py --out build/bench
 """
 

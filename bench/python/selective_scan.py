@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A selective scan in PyTorch against the alternatives on CPUs.
 
-Measures scanrec's fused call; a loop over steps, as in the reference function; the same loop compiled; a
+Measures scanrec's fused call; a loop over steps, as in Mamba's reference function; the same loop compiled; a
 parallel scan of all gates and inputs by mambapy (pip install mambapy); and the composition with
 scanrec.torch.linear_scan. Times the value, and the value with all gradients, in float32; by default for
 one layer of the smallest published Mamba with 1024 tokens.

@@ -5,7 +5,8 @@ Measures `state[t] = gate[t] * state[t-1] + input[t]`
 - in JAX by scanrec, lax.associative_scan and lax.scan, with fresh outputs (new pages in every call) and
   with donated ones;
 - in PyTorch, if installed, by scanrec and torch.associative_scan, which is not compiled;
-- by the kernels alone, into arrays that are kept ("library": the C++ library and 10 to 20 us of ctypes).
+- by the kernels alone, into existing arrays ("library": the C++ library, called through ctypes, which takes
+  10 to 20 us).
 
 Also measures fo-pooling and S5 in JAX, with fresh outputs, against plain JAX; and a filter with one
 coefficient against scipy.signal.lfilter and torchlpc, if installed.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mamba of Hugging Face transformers, before and after scanrec.torch.integrations.apply_to.
 
-Measures the logits of a prompt, the logits without scans, and the generation of tokens one at a time, in
-turn. The model has the smallest published size and random weights.
+Times three things in alternation: the logits of a prompt, the same logits with the scans left out, and the
+generation of tokens one at a time. The model has the smallest published size and random weights.
     python bench/python/transformers_mamba.py --out build/bench
 """
 

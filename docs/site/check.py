@@ -135,7 +135,9 @@ def open_pages(site, names, complain):
     pictures = site / "screenshots"
     shutil.rmtree(pictures, ignore_errors=True)
     pictures.mkdir()
-    found = shutil.which("chromium") or shutil.which("google-chrome")  # or Playwright's own
+    found = shutil.which("chromium") or shutil.which(
+        "google-chrome"
+    )  # None: Playwright's own browser
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=["--no-sandbox"]

@@ -26,7 +26,9 @@ class Declaration:
     name: str  # qualified, without scanrec::
     kind: str  # function, type, concept, alias, constant
     comment: list[str]
-    texts: list[str] = field(default_factory=list)  # the declaration, and overloads that share its comment
+    texts: list[str] = field(
+        default_factory=list
+    )  # the declaration, and overloads that share its comment
 
 
 def parsed(text):
@@ -91,7 +93,7 @@ def hidden(node, elided):
 
 
 def tidy(text):
-    """A declaration for display: without macros, and with continuation lines moved like their bracket."""
+    """Return a declaration for display: without macros, and with continuation lines still aligned."""
     lines, depth, shift = [], 0, 0
     for line in text.splitlines():
         kept = NOISE.sub("", line)

@@ -12,30 +12,31 @@ from table import read
 RECORDS = {
     "linear_scan": (
         "Linear scans",
-        "Fraction of the speed of reading and writing the same arrays without the recurrence, "
-        "and nanoseconds per element.",
+        "Speed as a fraction of a copy of the same arrays without the recurrence, and nanoseconds "
+        "per element.",
         ("fraction_of_baseline", "time_against_steps"),
     ),
-    "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
+    "gated_scan": ("Gated scans", "QRNN fo-pooling of packed pre-activations.", ("gated_",)),
     "selective_scan": (
         "Selective scans",
-        "Fraction of the speed of the same exponentials and products over the same arrays, without "
-        "the recurrence, and nanoseconds per state and step.",
+        "Speed as a fraction of the same exponentials and products without the recurrence, and "
+        "nanoseconds per state and step.",
         (),
     ),
-    "s5": ("State spaces", "The scan within S5, and the whole call.", ()),
+    "s5": ("State spaces", "Times of the scan within S5, and of the whole call.", ()),
     "scan_variants": (
         "Backends side by side",
-        "The same calls on every backend, and one sequence beside other libraries' scans.",
+        "The same calls on every backend, and the scan of one sequence compared with other "
+        "libraries.",
         ("variants",),
     ),
     "text_model": (
         "A language model",
-        "The model of `examples/qrnn_text.cpp` without its optimiser.",
+        "A training step of the model of `examples/qrnn_text.cpp`, without its optimiser.",
         (),
     ),
     "distributed": (
-        "Time over processes",
+        "Time split over processes",
         "The time of the slowest process divided by the time of one process that does "
         "everything. Below 1, splitting is faster.",
         ("distributed_",),
@@ -48,12 +49,14 @@ RECORDS = {
     ),
     "python/call_overhead": (
         "Small calls",
-        "Microseconds for float32 of (1, 16, 64), mostly spent in Python and the framework.",
+        "Microseconds per call on float32 arrays of shape (1, 16, 64). Python and the framework "
+        "take most of this time.",
         (),
     ),
     "python/selective_scan": (
         "Selective scans in PyTorch",
-        "Milliseconds for a layer of the smallest published Mamba: the value, and all gradients.",
+        "Milliseconds for a layer of the smallest published Mamba: the value alone, and the value "
+        "with all gradients.",
         (),
     ),
     "python/transformers_mamba": (
@@ -63,18 +66,23 @@ RECORDS = {
     ),
     "python/gate_jacobian": (
         "Jacobians of the final state",
-        "Milliseconds at the largest number of steps.",
+        "Milliseconds per Jacobian at the largest number of steps.",
         ("gate_jacobian",),
     ),
-    "python/compile_time": ("Compiling in JAX", "Milliseconds.", ()),
+    "python/compile_time": ("Compiling in JAX", "Milliseconds to trace and compile.", ()),
     "python/peak_memory": (
         "Memory of a gradient",
         "Peak memory, in bytes and in arrays of the input's size.",
         (),
     ),
-    "python/log_step_qrnn": ("Against log2(T) shifted multiply-adds", "Milliseconds.", ()),
+    "python/log_step_qrnn": (
+        "QRNN against a scan of log2(T) shifted multiply-adds",
+        "Milliseconds per call.",
+        (),
+    ),
 }
-#: For flat records: the keys of rows, the keys of columns, and the value.
+#: For records that are shown as a cross table: the keys that name its rows, the keys that name its columns,
+#: and the key of the values.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
@@ -116,7 +124,7 @@ def table(corner, columns, rows):
 
 
 def pivot(corner, entries, show):
-    """Format a table from {(row, column): value}, in this order."""
+    """Format a table from {(row, column): value}. Rows and columns keep the order of the entries."""
     rows, columns = (
         list(dict.fromkeys(r for r, _ in entries)),
         list(dict.fromkeys(c for _, c in entries)),
@@ -254,9 +262,10 @@ def write(root, out):
         files.setdefault(key, []).append(path)
     lines = [
         "# Measured figures\n",
-        "Tables are made from [bench/results](/bench/results/README.md) when this page is built; "
-        "[what the columns mean](/docs/tuning.md#benchmarks). A full bar means that a call is as fast as reading and "
-        "writing its arrays.\n",
+        "Tables are made from [bench/results](/bench/results/README.md) when this page is built. "
+        "[Tuning](/docs/tuning.md#benchmarks) says what the columns mean. A full bar means that a call is as fast as "
+        "its baseline: for selective scans the same arithmetic without the recurrence, otherwise a copy of the same "
+        "arrays.\n",
     ]
     for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:
         title, about, beginnings = RECORDS.get(key, (key, "", ()))

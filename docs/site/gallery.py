@@ -4,7 +4,7 @@
 import ast
 import re
 
-#: Pictures of programs, by their path in the repository.
+#: The picture of each program, as a path in the repository.
 PICTURES = {
     "co2_smoothers": "docs/pictures/co2_smoothers.png",
     "qrnn_text": "docs/pictures/text_learning_curve.png",

@@ -112,7 +112,7 @@ def source(package, module, name):
 
 
 def text_of(package, module, name):
-    """The string that a name is defined as, in a module or in the module it is imported from."""
+    """The string assigned to a name, in a module or in the module it is imported from."""
     for node in module.tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
@@ -302,7 +302,10 @@ def write(root, out, documents):
     def save(name, lines):
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    own, others = [], []  # the many modules that replace other packages have an overview of their own
+    own, others = (
+        [],
+        [],
+    )  # the many modules that replace other packages have an overview of their own
     for module, names in exports(package):
         save(module.name, module_page(module, names, documents))
         (others if module.name.startswith("scanrec.compat.") else own).append((module, names))
