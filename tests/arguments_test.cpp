@@ -106,7 +106,7 @@ TEST_CASE("missing arrays and null pointers are rejected", "[arguments]") {
   refuses(v.x, "input", "got none",
           [&] { linear_scan(v.view(v.a), sequence_view<float>(), v.view(v.x)); });
   refuses(v.x, "state", "final_state", [&] { linear_scan(v.view(v.a), v.view(v.u), none); });
-  refuses(v.da, "state", "gate_grad is made of the states",
+  refuses(v.da, "state", "gate_grad depends on the states",
           [&] { linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.gate_grad = v.view(v.da)}); });
   refuses(v.x, "state", "multiplied by the states",
           [&] { linear_scan_jvp(v.view(v.a), none, v.view(v.u), none, v.view(v.x)); });
@@ -119,10 +119,10 @@ TEST_CASE("invalid strides and misaligned pointers are rejected", "[arguments]")
   refuses(v.x, "state", "a zero stride", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, strides{0, 4, 1}));
   });
-  refuses(v.x, "state", "its own place", [&] {
+  refuses(v.x, "state", "its own address", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, strides{8, 4, 1}));
   });
-  refuses(v.da, "gate_grad", "its own place", [&] {
+  refuses(v.da, "gate_grad", "its own address", [&] {
     linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g),
                     {.gate_grad = sequence_view(v.da.data(), shape, strides{0, 2, 1})});
   });

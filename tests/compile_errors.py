@@ -92,7 +92,7 @@ CASES = [
     # The other calls.
     (f"gated_scan(sequential{{}}, {CELL}{{}}, {PRE}, x);",
      "gated_scan: argument 'output': expected a sequence_view"),
-    (f"gated_scan({A}, {U}, {X});", "gated_scan: argument 'cell': expected one of cells/"),
+    (f"gated_scan({A}, {U}, {X});", "gated_scan: argument 'cell': expected a cell such as"),
     (f"gated_scan({CELL}{{}}, {A}, {X});", "gated_scan: argument 'arrays': expected"),
     (f"gated_scan_vjp({CELL}{{}}, {PRE}, none, {X}, {{}});",
      "gated_scan_vjp: argument 'kept': expected memory::store"),

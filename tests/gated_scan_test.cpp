@@ -257,7 +257,7 @@ TEST_CASE("gated scans reject invalid arguments", "[sequential][gated]") {
   gated_scan(sequential{}, cell,
              packed<fo_pooling<>>(sequence_view(pre.data(), extents{2, 100, 12})),
              sequence_view(short_output.data(), extents{2, 100, 4}), memory::recompute<float>{});
-  refuses("final_state", "neither output nor memory",
+  refuses("final_state", "output and states are absent",
           [&] { gated_scan(sequential{}, cell, gates, none); });
   refuses("output", "apart from 'candidate'",
           [&] { gated_scan(sequential{}, cell, gates, sequence_view(pre.data(), shape)); });

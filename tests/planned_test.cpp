@@ -237,7 +237,7 @@ TEST_CASE("planned scans take matrices, a final state alone and a workspace", "[
   call();
   CHECK(same_bits(last, want_last));
   CHECK(call.plan().workspace_bytes <= std::int64_t{sizeof memory});
-  refuses("workspace", "as workspace_bytes() says", [&] { planned(1); });
+  refuses("workspace", "the value of workspace_bytes()", [&] { planned(1); });
 }
 
 TEST_CASE("a planned call rejects the arrays that the unplanned call rejects",
@@ -256,9 +256,9 @@ TEST_CASE("a planned call rejects the arrays that the unplanned call rejects",
     call({.input =
               reinterpret_cast<const float*>(reinterpret_cast<const char*>(v.gate.data()) + 1)});
   });
-  refuses("initial_state", "absent when planned",
+  refuses("initial_state", "absent when the call was planned",
           [&] { call({.initial_state = v.initial.data()}); });
-  refuses("resets", "absent when planned", [&] { call({.resets = v.resets()}); });
+  refuses("resets", "absent when the call was planned", [&] { call({.resets = v.resets()}); });
   // The rejected calls have changed nothing.
   call();
   CHECK(same_bits(v.state, want.state));

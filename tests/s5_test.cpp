@@ -382,7 +382,8 @@ TEST_CASE("gradients that alias arguments have the bits of separate gradients", 
                           complexes(g.input.reshaped().begin(), g.input.reshaped().end()),
                           reals(g.log_step.begin(), g.log_step.end()));
       };
-      INFO((both_ways ? "both ways" : "one way") << (varies ? ", intervals" : ""));
+      INFO((both_ways ? "since the system is bidirectional" : "one way")
+           << (varies ? ", intervals" : ""));
       CHECK((run(true) == run(false)));
     }
 }
@@ -597,7 +598,7 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
   refuses("initial_state", "shape", [&] {
     s5(good, U, X7, Y7, {.initial_state = state_view<const complex>(few7.data(), {3, 1, 2})});
   });
-  refuses("y", "rows apart", [&] {
+  refuses("y", "rows that do not overlap", [&] {
     const extents two{.batch = 2, .time = 4, .channel = 3}, two_states{2, 4, 2};
     s5(good, sequence_view<const double>(u.data(), two),
        sequence_view<complex>(states7.data(), two_states),
@@ -605,8 +606,7 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
   });
   const sequence_view<const double> intervals(u.data(), extents{1, 8, 1});
   std::vector<complex> scratch_gates(32, complex(7));
-  refuses("gates", "no array where there are no intervals",
-          [&] { s5(good, U, X7, Y7, {.gates = X}); });
+  refuses("gates", "since 'intervals' is absent", [&] { s5(good, U, X7, Y7, {.gates = X}); });
   refuses("gates", "shape", [&] { s5(good, U, X7, Y7, {.intervals = intervals}); });
   refuses("gates", "apart from 'states'",
           [&] { s5(good, U, X7, Y7, {.intervals = intervals, .gates = X7}); });
@@ -621,12 +621,12 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
     s5(good, U, X7, Y7,
        {.final_state = state_view<complex>(reinterpret_cast<complex*>(more.data()), {1, 1, 2})});
   });
-  refuses("intervals", "a method with steps", [&] {
+  refuses("intervals", "a discretisation with steps", [&] {
     auto ring = make_lru<double>({.channels = 3, .states = 2}, engine);
     s5(ring, U, X7, Y7, {.intervals = intervals, .gates = X});
   });
   system_d h = good.zeros();
-  refuses("intervals_grad", "no array where there are no intervals", [&] {
+  refuses("intervals_grad", "since 'intervals' is absent", [&] {
     std::vector<complex> other(32);
     s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape),
            sequence_view<complex>(other.data(), states_shape), h, {},
@@ -649,7 +649,7 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
   system_d k = both.zeros();
   std::vector<complex> wide_states(32), wide_scratch(32);
   const extents four{1, 8, 4};
-  refuses("initial_state", "both ways", [&] {
+  refuses("initial_state", "since the system is bidirectional", [&] {
     s5_vjp(both, U, sequence_view<const complex>(wide_states.data(), four),
            sequence_view<const double>(y.data(), shape),
            sequence_view<complex>(wide_scratch.data(), four), k, Y7,

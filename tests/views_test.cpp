@@ -272,7 +272,7 @@ TEST_CASE("broadcast_to() repeats axes of extent 1", "[views]") {
 
   refuses("broadcast_to", "view", "(batch 4, time 5, channel 3, group 2)", "time 4",
           [&] { (void)broadcast_to(view(x, {.time = 4}), shape); });
-  refuses("broadcast_to", "view", "extent of 1", "channel 3",
+  refuses("broadcast_to", "view", "are 1 or have", "channel 3",
           [&] { (void)broadcast_to(view(x, {.channel = 3}), {}); });
   refuses("broadcast_to", "view", "stride of 0", "batch 0",
           [&] { (void)broadcast_to(view(x, {.batch = 0}), {.batch = 2}); });

@@ -240,10 +240,10 @@ void check_given_workspace(Backend backend) {
   const auto says = [&](const std::string& what) {
     return message().find("'workspace': expected " + what) != std::string::npos;
   };
-  CHECK(says(std::to_string(bytes) + " bytes, as workspace_bytes() says, got " +
+  CHECK(says("at least " + std::to_string(bytes) + " bytes, the value of workspace_bytes(), got " +
              std::to_string(bytes - 1) + " bytes"));
   backend.workspace = {position + 8, static_cast<std::size_t>(bytes)};
-  CHECK(says("memory aligned to 64 bytes, got an address that is 8 bytes past that"));
+  CHECK(says("memory aligned to 64 bytes, got an address 8 bytes past a multiple"));
   CHECK(given == untouched);
 }
 

@@ -50,9 +50,10 @@ constexpr bool fits_operator_scan() {
                  results = sequence<Results> && writable_sequence_argument<Results>;
   constexpr bool op =
       !elements || associative_operator<Op, typename element_or_float<Elements>::type>;
-  SCANREC_EXPECT(op, "inclusive_scan or exclusive_scan", "op",
-                 "an associative operator before the arrays, as op::sum{}, called as op(earlier, "
-                 "later) of two elements");
+  SCANREC_EXPECT(
+      op, "inclusive_scan or exclusive_scan", "op",
+      "an associative operator before the arrays, such as op::sum{}, that is callable as "
+      "op(earlier, later)");
   SCANREC_EXPECT(elements, "inclusive_scan or exclusive_scan", "elements", "a sequence_view");
   SCANREC_EXPECT(results || !op, "inclusive_scan or exclusive_scan", "results",
                  "a sequence_view with elements that can be written");

@@ -11,7 +11,7 @@ namespace scanrec {
 /// A vector of N contiguous numbers: the state or the input of a matrix recurrence at one step.
 template <class T, int N>
 struct vec {
-  static_assert(N >= 2 && N <= 4, "scanrec: vectors of 2, 3 or 4 components");
+  static_assert(N >= 2 && N <= 4, "scanrec: a vec must have 2, 3 or 4 components");
   using component = T;
   T at[N];
 
@@ -27,7 +27,7 @@ struct vec {
 /// An N x N matrix, row-major: the gate of a matrix recurrence at one step.
 template <class T, int N>
 struct mat {
-  static_assert(N >= 2 && N <= 4, "scanrec: matrices of 2, 3 or 4 rows");
+  static_assert(N >= 2 && N <= 4, "scanrec: a mat must have 2, 3 or 4 rows");
   using component = T;
   T at[N][N];
 

@@ -75,7 +75,8 @@ template <class R, class Generator>
 s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
   const std::int64_t blocks = std::max<std::int64_t>(sizes.blocks, 1), n = sizes.states / blocks;
   if (sizes.channels < 1 || n < 2 || n % 2 != 0 || n * blocks != sizes.states)
-    detail::refuse("make_s5", "sizes", "channels, and blocks of an even number of states",
+    detail::refuse("make_s5", "sizes",
+                   "1 channel or more, and blocks with an even number of states",
                    detail::text(sizes.channels, " channels, ", sizes.states, " states in ",
                                 sizes.blocks, " blocks"));
   const std::int64_t half = n / 2, P = half * blocks, H = sizes.channels;

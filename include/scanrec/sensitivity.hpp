@@ -38,7 +38,7 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
   using value = value_of<Gate>;
   static_assert(std::is_same_v<Sensitivity, none_t> || std::is_same_v<State, none_t> ||
                     std::is_same_v<Sensitivity, State>,
-                "scanrec: states and sensitivities must be of one type");
+                "scanrec: states and sensitivities must have the same type");
   check_types(types<gate_t>{}, types<state_t, input_t>{});
 
   problem_builder c(name, gate.shape);
@@ -53,9 +53,9 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
   const int sT = c.add("final_sensitivity", options.final_sensitivity, access::write);
   c.require(a, "an array");
   c.require(u, "an array");
-  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+  if (options.final_state.absent()) c.require(x, "an array, since final_state is absent");
   if (options.final_sensitivity.absent())
-    c.require(s, "an array, or none together with a final_sensitivity");
+    c.require(s, "an array, since final_sensitivity is absent");
 
   using R = recurrence::sensitivity<gate_t, input_t, state_t>;
   c.template prepare<R>(

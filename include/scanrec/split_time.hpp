@@ -80,8 +80,9 @@ template <backend Backend, sequence Gate, sequence Input>
     const Backend& backend, const Gate& gate, const Input& input,
     const part_options& options = {}) {
   using value = detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>,
-                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  static_assert(
+      !scanrec::detail::is_vec<value>,
+      "scanrec: scans of vectors cannot be split in time, since their gates are matrices");
   detail::lane_array<value> ends(gate.shape);
   linear_scan(backend, gate, input, none,
               {.order = options.order, .final_state = ends.view(), .resets = options.resets});
@@ -100,8 +101,9 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
     const Backend& backend, const Gate& gate, const StateGrad& state_grad,
     const part_options& options = {}, conjugation convention = conjugation::hermitian) {
   using value = detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>,
-                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  static_assert(
+      !scanrec::detail::is_vec<value>,
+      "scanrec: scans of vectors cannot be split in time, since their gates are matrices");
   using input_t = detail::stored_or<StateGrad, value>;
   auto products = detail::products_of(backend, gate, options.order, options.resets).values;
   if (convention == conjugation::hermitian)
@@ -132,8 +134,9 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
     const InputTangent& input_tangent, const part_options& options = {},
     const state_view<const std::type_identity_t<detail::value_of<Gate>>>& initial_state = {}) {
   using value = detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>,
-                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  static_assert(
+      !scanrec::detail::is_vec<value>,
+      "scanrec: scans of vectors cannot be split in time, since their gates are matrices");
   detail::lane_array<value> ends(gate.shape);
   linear_scan_jvp(backend, gate, state, gate_tangent, input_tangent, none,
                   {.order = options.order,

@@ -30,7 +30,7 @@ if(SCANREC_CUDA STREQUAL "AUTO" AND NOT gpus AND NOT asked)
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER)
-  unset(CMAKE_CUDA_COMPILER CACHE)  # it may have been installed since
+  unset(CMAKE_CUDA_COMPILER CACHE)  # a compiler may have been installed since
 endif()
 include(CheckLanguage)
 check_language(CUDA)

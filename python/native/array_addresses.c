@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The addresses of NumPy arrays, by NumPy's array interface for C: the attribute __array_struct__
-// is a capsule of the struct below. The same address through Python, __array_interface__, takes 0.7
-// us per array, a sixth of a small scan. Uses the stable ABI of CPython 3.10.
+// A Python module that returns the addresses of NumPy arrays. It uses NumPy's array interface for
+// C: the attribute __array_struct__ is a capsule that contains the struct below. The interface for
+// Python, __array_interface__, takes 0.7 us per array, a sixth of the time of a small scan. The
+// module uses the stable ABI of CPython 3.10.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
@@ -19,7 +20,7 @@ typedef struct {
   PyObject* descr;
 } array_interface;
 
-// The address of the elements of an array as an integer; null with an exception set.
+// Returns the address of an array's first element as an integer, or null with an exception set.
 static PyObject* address_of(PyObject* array) {
   PyObject* const capsule = PyObject_GetAttrString(array, "__array_struct__");
   if (capsule == NULL) return NULL;
@@ -28,7 +29,7 @@ static PyObject* address_of(PyObject* array) {
   if (found != NULL && found->two == 2)
     address = PyLong_FromVoidPtr(found->data);
   else if (found != NULL)
-    PyErr_SetString(PyExc_ValueError, "__array_struct__ is no array interface");
+    PyErr_SetString(PyExc_ValueError, "__array_struct__ does not hold an array interface");
   Py_DECREF(capsule);
   return address;
 }
@@ -53,7 +54,7 @@ static PyObject* addresses(PyObject* module, PyObject* arrays) {
 }
 
 static PyMethodDef methods[] = {
-    {"addresses", addresses, METH_O, "The addresses of the elements of NumPy arrays in a list."},
+    {"addresses", addresses, METH_O, "Return the addresses of a list of NumPy arrays."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         "_arrays",

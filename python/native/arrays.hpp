@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arrays of every call, listed once: the member of its struct, and its role. The checks of the
-// entry points, and the operands and results of XLA's handlers, follow from these lists.
+// Lists the arrays of every call: the name, the member of the struct, and the role. The checks of
+// the entry points, and the operands and results of XLA's handlers, follow from these lists.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ namespace scanrec::native {
 enum class role {
   read,
   read_mask,         ///< bytes
-  read_resets,       ///< bytes, perhaps of one step more
-  read_edge,         ///< one element per sequence: no time axis
-  read_checkpoints,  ///< of the type of an edge, one for every checkpoint interval
+  read_resets,       ///< bytes, perhaps with one step more
+  read_edge,         ///< one state per sequence, without a time axis
+  read_checkpoints,  ///< one state per checkpoint interval, of the type of read_edge
   write,
   write_edge,
   write_checkpoints,
@@ -33,8 +33,8 @@ constexpr bool is_checkpoints(role use) {
   return use == role::read_checkpoints || use == role::write_checkpoints;
 }
 
-/// An array of a call: its name, its member, and the array whose memory it may share, or null. A
-/// call on logarithms reads other arrays, so there another array may share its memory.
+/// An array of a call: its name, its member, its role, and the array that it may alias, or null.
+/// Calls on logarithms read other arrays, so they have other aliases.
 template <class Arrays>
 struct array_entry {
   const char* name;
@@ -46,7 +46,7 @@ struct array_entry {
 template <class Arrays>
 using array_list = std::array<array_entry<Arrays>, sizeof(Arrays) / sizeof(scanrec_array)>;
 
-/// The call that takes a struct of arrays: its name, and these in the struct's order.
+/// The call that takes a struct of arrays: its name, and the arrays in the struct's order.
 template <class Arrays>
 struct call_of;
 
@@ -137,10 +137,10 @@ struct call_of<scanrec_gated_vjp_arrays> {
        {"initial_grad", &a::initial_grad, role::edge_gradient, "final_grad"}}};
 };
 
-/// As many arrays as any call has.
+/// The largest number of arrays of a call.
 inline constexpr std::size_t most_arrays = call_of<scanrec_gated_vjp_arrays>::arrays.size();
 
-/// How many arrays of a call are read: those come first.
+/// The number of arrays that a call reads. They come first in its list.
 template <class Arrays>
 constexpr std::size_t count_read() {
   std::size_t count = 0;
@@ -148,7 +148,7 @@ constexpr std::size_t count_read() {
   return count;
 }
 
-/// Whether a list has all members of its struct in their order, and first those that are read.
+/// Whether a list has the members of its struct in their order, and the arrays that are read first.
 template <class Arrays>
 constexpr bool is_in_order() {
   const Arrays all{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Merging axes, and processing those that are too many.
+// Implements axes.hpp: merges axes, and loops over the outer ones.
 #include "axes.hpp"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace scanrec::native {
 namespace {
 
-/// Calls f(first, count) for runs of elements that lie side by side and are all that the axes
-/// reach. An axis with a stride of 0 has one position.
+/// Calls f(first, count) for contiguous runs of elements that together cover the array. An axis
+/// with a stride of 0 has one position.
 template <class F>
 void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
               F f) {
@@ -70,13 +70,14 @@ axes::axes(const char* call, const scanrec_problem& problem)
   for (const std::int64_t extent : shape_)
     if (extent < 0)
       throw argument_error(call, "shape", "extents of 0 or more", std::to_string(extent));
-  // Axes that continue one another are multiplied, and everything continues a broadcast.
+  // Merging axes multiplies their extents, also if every array broadcasts along them, so the
+  // product of all extents must be representable.
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape_)
     elements = detail::clipped_product(elements, std::max<std::int64_t>(extent, 1));
   if (elements >= detail::most_array_bytes)
     throw argument_error(call, "shape",
-                         "fewer than 2^52 elements, where broadcasts count and an empty axis is 1",
+                         "fewer than 2^52 elements (broadcast axes count in full, empty axes as 1)",
                          text_of(shape_));
 }
 
@@ -95,12 +96,12 @@ void axes::add(const char* name, scanrec_array& array, std::int64_t element_byte
   arrays_.push_back(std::move(e));
 }
 
-// Every sum of offsets stays representable.
+// Checks that every sum of offsets is representable.
 void axes::check_reach(const entry& e) const {
   constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t reach = 0;
   for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
-    if (shape_[axis] <= 1) continue;  // says nothing
+    if (shape_[axis] <= 1) continue;  // the stride is not used
     std::int64_t bytes = 0;
     const bool wraps = __builtin_mul_overflow(shape_[axis] - 1, e.strides[axis], &bytes) ||
                        __builtin_mul_overflow(bytes, e.element_bytes, &bytes) || bytes > limit ||
@@ -115,14 +116,14 @@ void axes::check_reach(const entry& e) const {
 void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
                const std::function<void(const call&)>& f) {
   for (std::size_t axis = 0; axis < shape_.size(); ++axis)
-    if (axis != time_ && shape_[axis] == 0) {  // no sequence at all
+    if (axis != time_ && shape_[axis] == 0) {  // there are no sequences
       clear_gradients(clear);
       return;
     }
   merge();
   const std::vector<std::size_t> outer = choose_outer();
 
-  // The axes that are left, the innermost first.
+  // The remaining axes become channel, batch and group, the innermost first.
   using detail::axis;
   constexpr std::array fields{axis::channel, axis::batch, axis::group};
   std::size_t next = 0;
@@ -142,9 +143,10 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   for (const entry& e : arrays_)
     for (const std::size_t axis : outer)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
-  // A call that is refused writes nothing. f checks one position of the outer axes, and finds there
-  // what is wrong with any of them, except memory that is written at one position and read at
-  // another. Scans of logarithms run kernels of gated scans, which have other names for the arrays.
+  // A rejected call writes nothing. At the first position of the outer axes, f finds every error
+  // except memory that is written at one position and read at another: that is checked here. So are
+  // the overlaps of scans of logarithms, since the kernels of gated scans have other names for the
+  // arrays.
   if (!outer.empty())
     check_memory(c.accumulate);
   else if (c.logarithms != 0)
@@ -248,7 +250,8 @@ bool axes::share(const entry& x, const entry& y) const {
   if (x_low >= x_high || y_low >= y_high) return false;
   if (apart + y_low >= x_high || apart + y_high <= x_low) return false;
 
-  // As the C++ calls decide it, for any number of axes: slices of one buffer may interleave.
+  // The overlap test of the C++ calls, for any number of axes. Slices of one buffer may interleave
+  // without sharing elements.
   std::vector<detail::address_term> terms;
   std::int64_t start = apart;
   const auto add = [&](std::int64_t step, std::int64_t n) {
@@ -292,7 +295,8 @@ bool axes::same_elements(const entry& x, const entry& y) const {
   return true;
 }
 
-// An output has a place of its own for every element, or is a sum.
+// Checks that every element of an output has its own address. Gradients may have strides of 0, for
+// sums.
 void axes::check_offsets(const entry& e) const {
   if (!is_written(e.use)) return;
   const std::vector<std::int64_t> shape = extents_of(e);
@@ -302,20 +306,20 @@ void axes::check_offsets(const entry& e) const {
         what + std::string("shape ") + text_of(shape) + ", strides " + text_of(e.strides));
   };
   const auto [low, high] = bytes_of(e);
-  if (low >= high) return;  // no place at all
+  if (low >= high) return;  // the array is empty
   std::vector<detail::address_term> terms;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] <= 1) continue;
     if (e.strides[axis] != 0)
       terms.push_back({std::abs(e.strides[axis]), shape[axis]});
     else if (!is_gradient(e.use))
-      refuse("strides that give every element its own place", "a zero stride: ");
+      refuse("strides that give every element its own address", "a zero stride: ");
   }
   detail::sort_by_step(terms.data(), static_cast<int>(terms.size()));
   std::int64_t reach = 0;
   for (std::size_t i = terms.size(); i-- > 0;) {
     if (terms[i].step <= reach)
-      refuse("strides that nest, so that every element has its own place", "");
+      refuse("nested strides, so that every element has its own address", "");
     reach += terms[i].step * (terms[i].count - 1);
   }
 }
@@ -330,8 +334,9 @@ void axes::check_overlaps_of(const entry& written, bool cleared) const {
     if (may_be && same_elements(written, other) && !summed(written)) {
       if (!cleared) continue;
       throw argument_error(call_, written.name,
-                           "memory of its own where sums run over so many axes",
-                           std::string("that of '") + other.name + "'");
+                           std::string("memory apart from '") + other.name +
+                               "', since a gradient is summed over too many axes",
+                           "the same memory");
     }
     throw argument_error(call_, written.name,
                          std::string("memory apart from '") + other.name +

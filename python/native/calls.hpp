@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls and their element types, declared once per instruction set, and for GPUs, in the
-// namespace that the build names SCANREC_LEVEL.
+// Declares the calls as templates over the element type. The build compiles them once per
+// instruction set and once for GPUs, each time in another namespace SCANREC_LEVEL.
 #pragma once
 
 #include "kernels.hpp"
@@ -14,7 +14,7 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a);
 template <class T>
 void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a);
 
-// For real types alone.
+// For real types only.
 template <class T>
 void run_log_scan(const call& c, const scanrec_scan_arrays& a);
 template <class T>
@@ -25,7 +25,7 @@ void run_gated_scan(const call& c, const scanrec_gated_arrays& a);
 template <class T>
 void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a);
 
-// Of the types that are computed in.
+// V is the compute type.
 template <class V>
 void run_selective_scan(const selective_call& c, const scanrec_selective_arrays& a);
 template <class V>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Fails unless an object defines one symbol for others, and no weak one.
+# Checks that an object file exports SYMBOL and nothing else, not even a weak symbol.
 # Use: check_sealed.sh NM OBJECT SYMBOL
 set -eu
 shown=$("$1" --defined-only --extern-only "$2" | awk '{print $3}')

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of causal convolutions that compute in one type, which the build defines as
-// SCANREC_ELEMENT, for the instruction set that this unit is compiled for.
+// Instantiates causal convolutions for one compute type, SCANREC_ELEMENT. The build defines the
+// type, and compiles this file once per instruction set.
 #include "conv1d_calls.hpp"
 
 namespace scanrec::native::SCANREC_LEVEL {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions that compute in one type: the views of a call.
+// Runs causal convolutions of one compute type.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class conv1d_views : typed_arrays<V> {
     if (p_.width < 1) this->refuse("width", "1 or more", std::to_string(p_.width));
   }
 
-  /// A `const V` one is read. So are those below.
+  /// The view of an array. Here and below, E is const for an array that is read.
   template <class E>
   stored_sequence<E> sequence(const char* argument, const scanrec_typed_array& a) const {
     return of_steps<E>(argument, a, p_.time);

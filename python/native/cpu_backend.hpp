@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of an instruction set run on the backend `tiled`.
+// Runs the calls of an instruction set on the backend `tiled`.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,33 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// Whether QRNN pooling has a kernel for every kind, or one that chooses when it runs.
+/// Whether each kind of QRNN pooling has its own kernel. Otherwise one kernel chooses the kind at
+/// run time.
 inline constexpr bool kernel_per_kind = false;
 
-/// Whether one kernel of QRNN pooling serves calls that keep states and calls that do not.
+/// Whether one kernel of QRNN pooling serves both calls that store states and calls that do not.
 inline constexpr bool kernel_keeps_if_given = false;
 
-/// Whether kernels are to be small: those for CPUs of before 2013.
+/// Whether kernels are optimised for size instead of speed, as for CPUs without AVX2 (before 2013).
 #if defined(__x86_64__) && !defined(__AVX2__)
 inline constexpr bool compact = true;
 #else
 inline constexpr bool compact = false;
 #endif
 
-/// Whether lanes are packs. Compact kernels take 16-bit types one sequence at a time: these CPUs
-/// have no instruction that converts them, and to do that for packs is most of the code.
+/// Whether lanes are packs. Compact kernels process 16-bit types one sequence at a time: these CPUs
+/// have no instruction that converts such types, and converting packs would be most of the code.
 template <class T>
 inline constexpr bool in_packs = !compact || sizeof(T) > 2;
 
-/// A recurrence whose lanes are single sequences.
+/// The recurrence R, processed one sequence at a time.
 template <class R>
 struct alone : R {
   static constexpr bool one_by_one = true;
 };
 
-/// `tiled`, or no more than the checks that come before it: what makes a problem of the arguments
-/// is compiled once for both.
+/// The backend `tiled`. With `check_only`, a call only checks its arguments. One type for both
+/// means that the code that builds problems is compiled once.
 template <bool InPacks>
 struct tiled_or_checked {
   static constexpr bool recomputes_states = tiled::recomputes_states;
@@ -59,7 +60,7 @@ void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, co
   }
 }
 
-/// The backend of a call for arrays of T, of a selective scan, and of a causal convolution.
+/// The backend of a call on arrays of T, of a selective scan, and of a causal convolution.
 template <class T>
 tiled_or_checked<in_packs<T>> backend_of(const call& c) {
   return {{.threads = c.threads, .executor = *c.workers}, c.check_only};

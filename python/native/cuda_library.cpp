@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface for GPUs: says where calls are queued, and in whose memory.
+// The C interface for GPUs. It queues calls in the caller's stream, with memory from the caller's
+// allocator.
 #include <cstdint>
 
 #include <scanrec/c/scanrec_cuda.h>
@@ -19,7 +20,7 @@ gpu_queue checked_queue(const char* name, const scanrec_cuda_queue* queue) {
   return {*queue};
 }
 
-/// Queues the call `Calls` of the table on the arrays that an entry point was given.
+/// Queues the call `Calls` of the table with the arrays of an entry point.
 template <auto Calls, class Arrays>
 int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
                const scanrec_cuda_queue* queue) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of one element type, which the build defines as SCANREC_ELEMENT, for the instruction
-// set, or the GPUs, that this unit is compiled for.
+// Instantiates linear scans for one element type, SCANREC_ELEMENT. The build defines the type, and
+// compiles this file once per instruction set and once for GPUs.
 #include "element_calls.hpp"
 
 namespace scanrec::native::SCANREC_LEVEL {

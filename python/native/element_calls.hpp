@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linear scans of one element type: the views of a call, and which of the C++ calls it is. The
-// build names the header of the backend, SCANREC_BACKEND.
+// Runs linear scans of one element type: makes the views of a call, and calls the C++ interface.
+// The build defines SCANREC_BACKEND, the header of the backend.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the entry points of the C interfaces do, on CPUs and on GPUs: check, gather the arrays,
-// bring them to four axes, run the call for their type, and turn exceptions into status codes.
+// The code that all entry points of the C interfaces share. It checks arguments, maps the arrays to
+// four axes, runs the call for their type, and turns exceptions into status codes.
 #pragma once
 
 #include <array>
@@ -19,13 +19,14 @@
 
 namespace scanrec::native {
 
-/// What was wrong with the last call of this thread, and the parts that name an argument.
+/// The error of this thread's last failed call: the whole message, the name of the argument, and
+/// the reason.
 struct error_text {
   std::string whole, argument, reason;
 };
 inline thread_local error_text last_error;
 
-/// Runs f; what it throws becomes a status and a message.
+/// Runs f. An exception becomes a status and a message.
 template <class F>
 int guarded(F f) noexcept {
   const auto say = [](int status, const char* message, const argument_error* error = nullptr) {
@@ -54,7 +55,7 @@ int guarded(F f) noexcept {
   }
 }
 
-/// Refuses invalid problems, and arrays that are null.
+/// Throws argument_error for an invalid problem or a null pointer.
 template <class Problem>
 const Problem& checked(const char* name, const Problem* problem, const void* arrays) {
   const auto refuse = [&](const char* what, const char* expected, const std::string& got) {
@@ -63,26 +64,26 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
   if (problem == nullptr) refuse("problem", "a pointer", "null");
   if (arrays == nullptr) refuse("arrays", "a pointer", "null");
   if (problem->dtype < 0 || problem->dtype >= dtypes)
-    refuse("dtype", "one of scanrec_dtype", std::to_string(problem->dtype));
+    refuse("dtype", "a value of scanrec_dtype", std::to_string(problem->dtype));
   if (problem->threads < 0) refuse("threads", "0 or more", std::to_string(problem->threads));
   return *problem;
 }
 
-/// Names of element types, by scanrec_dtype.
+/// Names of element types, indexed by scanrec_dtype.
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
-/// The call for the type of a problem whose arrays have types of their own.
+/// The function for a problem's type, for calls whose arrays each have their own element type.
 template <class Call, class Arrays>
 auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, const Arrays&),
               std::int32_t dtype) {
   if (calls[dtype] == nullptr)
-    throw argument_error(name, "dtype", "a type of 32 bits or more that there are kernels for",
+    throw argument_error(name, "dtype", "a type of 32 bits or more with kernels in this build",
                          dtype_names[static_cast<std::size_t>(dtype)]);
   return calls[dtype];
 }
 
-/// One call of the C interface: its problem, and its arrays with the axes that they have.
+/// One call of the C interface: its problem, its arrays, and their axes.
 template <class Arrays>
 class request {
  public:
@@ -99,13 +100,13 @@ class request {
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  /// Runs the call `Calls` of a table for the element type of the problem. `c` says where it runs,
-  /// clear(data, bytes) sets memory there to zero.
+  /// Runs the call `Calls` of a table for the element type of the problem. `c` contains the threads
+  /// or the stream that run it. clear(data, bytes) sets memory of the arrays to zero.
   template <auto Calls, class Clear>
   void run(call c, const kernels& table, Clear clear) {
     const auto& calls = calls_of<Calls>(table);
     if (calls[dtype_] == nullptr)
-      throw argument_error(name, "dtype", "a type that there are kernels for", dtype_names[dtype_]);
+      throw argument_error(name, "dtype", "a type with kernels in this build", dtype_names[dtype_]);
     c.reverse = problem_.reverse != 0;
     c.no_conjugate = problem_.no_conjugate != 0;
     c.more_resets = problem_.more_resets != 0;
@@ -129,7 +130,7 @@ class request {
   static constexpr const char* name = call_of<Arrays>::name;
   static constexpr bool is_gated = requires { &Arrays::candidate; };
   static constexpr bool has_logarithms = requires { &Arrays::input; };
-  // Bytes of an element, and of a state at an edge, by scanrec_dtype.
+  // Bytes of an element, and of an initial or final state, indexed by scanrec_dtype.
   static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
   static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 
@@ -152,7 +153,7 @@ class request {
 
   scanrec_problem problem_;
   std::size_t dtype_;
-  Arrays arrays_;  // as kernels take them, while the call runs
+  Arrays arrays_;  // with the strides that kernels take while the call runs
   axes axes_;
 };
 

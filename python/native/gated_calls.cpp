@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of QRNN pooling and of linear scans of logarithms for one element type, which the
-// build defines as SCANREC_ELEMENT, for the instruction set, or the GPUs, of this unit.
+// Instantiates QRNN pooling and linear scans of logarithms for one element type, SCANREC_ELEMENT.
+// The build defines the type, and compiles this file once per instruction set and once for GPUs.
 #include "gated_calls.hpp"
 
 namespace scanrec::native::SCANREC_LEVEL {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated scans of one element type: QRNN pooling, whose kind follows from the arrays that are
+// Runs gated scans of one element type: QRNN pooling, whose kind follows from the arrays that are
 // present, and linear scans of logarithms.
 #pragma once
 
@@ -17,7 +17,8 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// Applies an activation to lanes. Compact kernels call it for packs, so its code exists once.
+/// Applies an activation to lanes, out of line. Compact kernels call it for packs, so that its code
+/// exists once.
 template <class Activation, class Lane>
 __attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
   return Activation::of(x);
@@ -30,13 +31,14 @@ SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
-/// The exponential of a logarithm in two parts, likewise.
+/// The exponential of a logarithm in two parts, also out of line.
 template <class Lane>
 __attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
   return activation::exponential::in_two_parts(x);
 }
 
-/// The cell of linear scans of logarithms: log_space, where either array may be none.
+/// The cell of linear scans of logarithms: log_space, but either array may contain the values
+/// themselves instead of their logarithms.
 struct any_logarithms {
   using outputs = output_is_state;
   template <class View>
@@ -51,7 +53,7 @@ struct any_logarithms {
   struct step {
     activated<Lane> u;
     simd::two_parts<Lane> a;
-    Lane slope;  // of the gate
+    Lane slope;  // derivative of the gate
   };
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane input, Lane gate) const {
@@ -79,9 +81,10 @@ struct any_logarithms {
   }
 };
 
-/// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
-/// there are when it runs. One kernel instead of three, where there are four types and three
-/// instruction sets to compile for. With logarithms among the kinds it would take a fifth longer.
+/// QRNN pooling of any kind as one cell. It chooses the kind at run time from the gates that are
+/// present, and equals the cells of qrnn.hpp bit for bit. This saves two of three kernels for each
+/// of four types and three instruction sets. A cell that also covered scans of logarithms would
+/// take a fifth longer.
 struct any_pooling {
   using outputs = output_is_gated<2>;
   template <class View>
@@ -95,7 +98,7 @@ struct any_pooling {
   template <class Lane>
   struct step {
     activated<Lane> z, f, o, i;
-    Lane kept;  // what the forget gate takes away from the state it keeps
+    Lane kept;  // subtracted from the state before, in the forget gate's gradient
   };
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output,
@@ -129,15 +132,17 @@ struct any_pooling {
   }
 };
 
-/// The kernels of pooling: one serves all kinds where states are recomputed.
+/// Whether pooling has one kernel per kind or one for all kinds. Calls that recompute states use
+/// one for all.
 enum class kernels_of { every_kind, one_kind };
 
-/// Runs f(cell) for a call. Throws argument_error for gates that do not go together.
+/// Runs f(cell) with the cell of a call. Throws argument_error for an input gate without an output
+/// gate.
 template <kernels_of Which, class Arrays, class F>
 void with_pooling(const char* name, const call& c, const Arrays& a, F f) {
   const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
-    throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
+    throw argument_error(name, "output_gate", "an array, since 'input_gate' is present", "none");
   if constexpr (Which == kernels_of::one_kind)
     f(any_pooling{output, input, c.forget_bias});
   else if (input)
@@ -147,11 +152,11 @@ void with_pooling(const char* name, const call& c, const Arrays& a, F f) {
   else
     f(f_pooling<>{c.forget_bias});
 }
-/// The kernels of calls that keep all states, or none.
+/// The kernels of calls that store all states, or no states.
 inline constexpr kernels_of stored_kernels =
     kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind;
 
-/// As many views as a cell takes, in its order.
+/// The views of the arrays of a cell, in its order.
 template <class T, class Cell, std::size_t N>
 auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, N>& from) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -160,7 +165,8 @@ auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*,
   (std::make_index_sequence<Cell::names.size()>{});
 }
 
-/// The pre-activations of a call. A gate that is not there is the candidate, which is read anyway.
+/// The pre-activations of a call. The candidate, which is read anyway, stands in for an absent
+/// gate.
 template <class T, class Cell, class Arrays>
 auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
   const auto gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.candidate; };
@@ -181,7 +187,8 @@ void run_gated_scan(const call& c, const scanrec_gated_arrays& a) {
   };
   if (is_given(a.checkpoints)) {
     if (is_given(a.state))
-      throw argument_error("gated_scan", "checkpoints", "none, where 'state' is kept", "an array");
+      throw argument_error("gated_scan", "checkpoints", "an absent array, since 'state' is present",
+                           "an array");
     with_pooling<kernels_of::one_kind>("gated_scan", c, a, [&](const auto& cell) {
       with(cell, memory::recompute{checkpoints_of<T>(c, a.checkpoints)});
     });
@@ -216,12 +223,13 @@ void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
     gated_scan_vjp(backend_of<T>(c), cell, pre_activations<T>(c, cell, a), kept, output_grad,
                    gradients, options);
   };
-  // Gradients of the other arrays depend on no state: any array takes their place.
+  // The gradients of the other arrays do not depend on states, so any array can stand in for the
+  // states.
   const bool reads_states = is_given(a.forget_gate_grad) || is_given(a.output_gate_grad);
   if (reads_states && !is_given(a.state) && !is_given(a.checkpoints) &&
       memory::checkpoint_extents(c.shape).time > 0)
     throw argument_error("gated_scan_vjp", "state",
-                         "an array, or checkpoints of more than 128 steps", "none");
+                         "an array, or 'checkpoints' for more than 128 steps", "none");
   if (is_given(a.state) || !reads_states)
     with_pooling<stored_kernels>("gated_scan_vjp", c, a, [&](const auto& cell) {
       const scanrec_array& state = is_given(a.state) ? a.state : a.candidate;
@@ -269,13 +277,15 @@ template <class T>
 void run_log_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
   const any_logarithms cell{c.logarithms};
   const auto refuse_absent = [&](const char* argument, const char* when) {
-    throw argument_error("linear_scan_vjp", argument, std::string("an array ") + when, "none");
+    throw argument_error("linear_scan_vjp", argument, std::string("an array") + when, "none");
   };
   const bool reads_input = (c.logarithms & SCANREC_LOG_INPUT) != 0 && is_given(a.input_grad);
-  if (reads_input && !is_given(a.input)) refuse_absent("input", "of logarithms, for 'input_grad'");
-  if (is_given(a.gate_grad) && !is_given(a.state)) refuse_absent("state", "for 'gate_grad'");
-  // The kernel loads both arrays and the states. Where no gradient depends on one of them, the gate
-  // takes its place.
+  if (reads_input && !is_given(a.input))
+    refuse_absent("input", " of logarithms, since 'input_grad' is present");
+  if (is_given(a.gate_grad) && !is_given(a.state))
+    refuse_absent("state", ", since 'gate_grad' is present");
+  // The kernel loads both arrays and the states. If no gradient depends on one of them, the gate
+  // stands in for it.
   const auto or_gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.gate; };
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),

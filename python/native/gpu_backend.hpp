@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls for GPUs run on the backend `cuda::automatic`, in memory that the caller lends.
+// Runs the calls for GPUs on the backend `cuda::automatic`, in memory from the caller's allocator.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,26 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// Whether QRNN pooling has a kernel for every kind, or one that chooses when it runs. Kernels for
-/// GPUs are slower where gradients are absent that a cell could have.
+/// Whether each kind of QRNN pooling has its own kernel. Otherwise one kernel chooses the kind at
+/// run time. On GPUs the shared kernel would be slower, since its cell has gradients that most
+/// kinds lack.
 inline constexpr bool kernel_per_kind = true;
-/// Whether kernels are to be small.
+/// Whether kernels are optimised for size instead of speed.
 inline constexpr bool compact = false;
 
-/// Whether one kernel of QRNN pooling serves calls that keep states and calls that do not: a test
-/// per step is little beside its activations, and half the kernels take half as long to compile.
+/// Whether one kernel of QRNN pooling serves both calls that store states and calls that do not.
+/// The test per step costs little next to the activations, and half as many kernels compile in half
+/// the time.
 inline constexpr bool kernel_keeps_if_given = true;
 
-/// `cuda::automatic`, whose workspace is allocated once a call is planned; or no more than the
-/// checks that come before it.
+/// The backend `cuda::automatic`. It allocates its workspace after a call is planned. With
+/// `check_only`, a call only checks its arguments.
 struct queued : cuda::automatic {
   gpu_queue* queue = nullptr;
   bool check_only = false;
 
-  /// Device memory for a call. Calls of one request share it: the stream runs one after the other.
+  /// Device memory for a call. The calls of one request share it, since the stream runs them one
+  /// after the other.
   [[nodiscard]] cuda::workspace memory_of(std::int64_t bytes) const {
     if (bytes > queue->bytes) {
       queue->memory = queue->given.allocate(queue->given.context, bytes);
@@ -48,7 +51,7 @@ void run_recurrence(queued on, const R& r, const problem& p) {
   run_planned(on, plan, r, p);
 }
 
-/// A forward selective scan needs no workspace; its adjoint does.
+/// The adjoint of a selective scan. It needs a workspace, unlike the forward scan.
 template <class V, class OutGrad>
 void selective_scan_vjp(const queued& on, const selective_arrays<V>& arrays,
                         const OutGrad& out_grad, const selective_gradients<V>& gradients,
@@ -58,7 +61,7 @@ void selective_scan_vjp(const queued& on, const selective_arrays<V>& arrays,
   cuda::detail::run_selective_vjp(p, on.stream, on.memory_of(bytes));
 }
 
-/// The backend of a call, for arrays of T, or of a selective scan.
+/// The backend of a call on arrays of T, and of a selective scan.
 template <class T>
 queued backend_of(const call& c) {
   return {{.stream = static_cast<cuda::stream_t>(c.queue->given.stream)}, c.queue, c.check_only};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of calls of one instruction set, or of GPUs: the one symbol that its objects export, by
-// the name scanrec_kernels_LEVEL. The build names the element types that there are kernels for, and
-// those of selective scans and of causal convolutions, if any.
+// Defines the table of calls of one instruction set, or of GPUs. The table, scanrec_kernels_LEVEL,
+// is the only symbol that the objects export. The build defines three lists of types that have
+// kernels: the element types, the state types of selective scans, and the compute types of causal
+// convolutions.
 #include <complex>
 #include <type_traits>
 
@@ -25,7 +26,7 @@ constexpr bool selective = types<SCANREC_SELECTIVE_ELEMENTS>::have<T>;
 template <class T>
 constexpr bool conv1d = types<SCANREC_CONV1D_ELEMENTS>::have<T>;
 
-/// What call() returns, or null.
+/// Returns call() if There is true, or else null.
 template <bool There, class F>
 constexpr auto where(F call) {
   if constexpr (There)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface for CPUs: chooses the instruction set, and says who runs the workers.
+// The C interface for CPUs. It chooses the instruction set and the threads that run the workers.
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -12,7 +12,7 @@
 #include "entry.hpp"
 #include "thread_pool.hpp"
 
-// The levels that the library was built for, the best first.
+// The instruction sets that the library was built for, the best one first.
 #include "levels.hpp"
 
 #define SCANREC_DECLARE(level) extern "C" const scanrec::native::kernels scanrec_kernels_##level;
@@ -21,11 +21,11 @@ SCANREC_FOR_EACH_LEVEL(SCANREC_DECLARE)
 namespace scanrec::native {
 namespace {
 
-/// What this CPU has.
+/// The instruction sets of this CPU.
 struct instruction_sets {
   bool native = true;
 #if defined(__x86_64__)
-  // What tells the levels apart; Clang does not know them by name.
+  // The features that distinguish the levels. Clang does not know the levels by name.
   bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -57,10 +57,10 @@ level choose_level() {
   for (const level& l : levels)
     if (l.here && (any || l.name == asked)) return l;
   if (!any)
-    throw std::runtime_error("SCANREC_ISA: expected what this CPU and this build have, of " +
+    throw std::runtime_error("SCANREC_ISA: expected an instruction set that this CPU has, out of " +
                              names + ", got " + asked);
-  throw std::runtime_error("this CPU lacks what scanrec was built for (" + names +
-                           "): build it on this machine, or for others with "
+  throw std::runtime_error("this CPU has no instruction set that scanrec was built for (" + names +
+                           "): build scanrec on this machine, or for more CPUs with "
                            "CMAKE_ARGS=\"-DSCANREC_LEVELS=v2;v3;v4\"");
 }
 const level& chosen() {
@@ -68,7 +68,7 @@ const level& chosen() {
   return l;
 }
 
-/// The executor of a call: that of the problem, or the library's pool.
+/// The executor of a call: the problem's own, or the library's thread pool.
 template <class Problem>
 executor workers_of(const Problem& p) {
   if (p.executor != nullptr)
@@ -82,13 +82,13 @@ executor workers_of(const Problem& p) {
     run_on_pool(most, count, work);
   };
 }
-/// 0 lets the plan choose few workers for small problems, where a number would be taken as it is.
+/// 0 lets the plan choose fewer workers for small problems. Any other number is binding.
 template <class Problem>
 int workers_asked_for(const Problem& p) {
   return p.threads == 1 ? 1 : 0;
 }
 
-/// Runs the call `Calls` of the table on the arrays that an entry point was given.
+/// Runs the call `Calls` of the table with the arrays of an entry point.
 template <auto Calls, class Arrays>
 int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   return guarded([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans that compute in one type: the views of a call, whose arrays are stored in types
-// of their own.
+// Runs selective scans of one state type. The arrays of a call may each have their own element
+// type.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// The arrays of a call as the C++ interface takes them; V: of states.
+/// The arrays of a call as the C++ interface takes them. V is the state type.
 template <class V>
 class selective_views : typed_arrays<detail::real_part_of<V>> {
   using base = typed_arrays<detail::real_part_of<V>>;
@@ -30,15 +30,15 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
   selective_views(const char* name, const scanrec_selective_problem& problem)
       : base(name), p_(problem) {
     if (p_.groups < 1 || p_.channel % p_.groups != 0)
-      refuse("groups", "1 or more, of which the channels are a multiple",
-             std::to_string(p_.groups) + " of " + std::to_string(p_.channel));
+      refuse("groups", "1 or more groups that divide the channels",
+             std::to_string(p_.groups) + " for " + std::to_string(p_.channel) + " channels");
     if (p_.states < 1) refuse("states", "1 or more", std::to_string(p_.states));
   }
 
   [[nodiscard]] direction order() const {
     return p_.reverse != 0 ? direction::reverse : direction::forward;
   }
-  /// A `const V` one is read. So are those below.
+  /// The view of an array. Here and below, E is const for an array that is read.
   template <class E>
   stored_sequence<E> sequence(const char* argument, const scanrec_typed_array& a) const {
     if (a.strides == nullptr) return {};
@@ -80,7 +80,7 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
     if (a.strides == nullptr) return {};
     return {static_cast<E*>(a.data), {.channel = p_.channel}, {.channel = a.strides[0]}};
   }
-  /// One number for all channels of a step.
+  /// One number per step, shared by all channels.
   template <class E>
   sequence_view<E> steps(const scanrec_array& a) const {
     if (a.strides == nullptr) return {};
@@ -113,7 +113,7 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
         {.batch = p_.batch, .time = p_.time + (p_.more_resets != 0 ? 1 : 0), .channel = p_.channel},
         {.batch = a.strides[0], .time = a.strides[1], .channel = a.strides[2]}};
   }
-  /// What a call and its adjoint read alike.
+  /// The arrays that a call and its adjoint both read.
   template <class Arrays>
   selective_arrays<V> arrays(const Arrays& a) const {
     return {.u = sequence<const real>("u", a.u),

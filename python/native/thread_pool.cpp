@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pool: a list of jobs, whose workers are claimed one by one by helpers and by the caller.
+// The library's thread pool: a list of jobs. Helper threads and the caller claim the workers of a
+// job one by one.
 #include "thread_pool.hpp"
 
 #include <pthread.h>
@@ -14,7 +15,8 @@
 namespace scanrec::native {
 namespace {
 
-/// One call of run_on_pool. Lives on the stack of its caller, who leaves when all have finished.
+/// One call of run_on_pool. It lives on the stack of the caller, which returns after all workers
+/// have finished.
 struct job {
   const std::function<void(int)>& work;
   int workers;
@@ -38,13 +40,13 @@ class pool {
   }
 
  private:
-  // The lock is held before and after, not during the work.
+  // The lock is held on entry and on return, but not during the work.
   static void work_on(job& j, std::unique_lock<std::mutex>& lock) {
     const int worker = j.claimed++;
     lock.unlock();
     j.work(worker);
     lock.lock();
-    // The last thing that is done with the job, and under the lock.
+    // The last access to the job. It needs the lock, since the caller may then destroy the job.
     if (++j.finished == j.workers) j.all_finished.notify_one();
   }
 
@@ -61,7 +63,7 @@ class pool {
       job* j = nullptr;
       wake_.wait(lock, [&] { return (j = open_job()) != nullptr; });
       --j->helpers;
-      // The job is there until the lock is released with all of its workers finished.
+      // The job exists until all of its workers have finished and the lock is released.
       do work_on(*j, lock);
       while (j->claimed < j->workers);
     }
@@ -71,7 +73,7 @@ class pool {
     try {
       for (; helpers_ < wanted; ++helpers_) std::thread([this] { help(); }).detach();
     } catch (const std::system_error&) {
-      // No more threads to be had: those that are there, and the caller, do the work.
+      // The system has no more threads. The existing helpers and the caller do the work.
     }
   }
 
@@ -81,8 +83,8 @@ class pool {
   int helpers_ = 0;
 };
 
-// Never destroyed: helpers wait in it until the process ends. A child of fork has none of them, and
-// perhaps a locked mutex, so it gets another.
+// The pool is never destroyed, since helpers wait in it until the process ends. A child of fork
+// gets a new pool: it has none of the helpers, and the mutex may be locked.
 pool* current = [] {
   pthread_atfork(nullptr, nullptr, [] { current = new pool; });
   return new pool;
@@ -96,7 +98,7 @@ int pool_threads() {
 }
 
 void run_on_pool(int threads, int workers, const std::function<void(int)>& work) {
-  // How many CPUs there are takes the system longer to say than a small scan takes.
+  // Counting the CPUs takes longer than a small scan.
   if (threads == 0 && workers > 1) threads = pool_threads();
   if (threads <= 1 || workers <= 1)
     for (int worker = 0; worker < workers; ++worker) work(worker);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays with an element type of their own, as views of the C++ interface.
+// Converts arrays that each have their own element type to views of the C++ interface.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class typed_arrays {
   [[noreturn]] void refuse(const char* argument, const char* expected, std::int32_t dtype) const {
     refuse(argument, expected, "scanrec_dtype " + std::to_string(dtype));
   }
-  /// A `const R` one is read. `first`: elements before its first one.
+  /// The view of an array. E is `const R` for an array that is read. The view starts `first`
+  /// elements after the pointer.
   template <class E>
   stored_sequence<E> stored(const char* argument, const scanrec_typed_array& a,
                             const extents& shape, const strides& strides, int first = 0) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls as XLA sees them on CPUs: handlers of its foreign function interface, on its threads.
+// XLA's handlers for CPUs. They run calls on XLA's threads.
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -13,14 +13,15 @@ namespace {
 
 using namespace scanrec::native;
 
-/// XLA's threads as an executor. The caller claims workers as its helpers do, and waits for claimed
-/// ones alone: handlers run on these very threads, so what is only queued may never begin.
+/// Runs the workers of a call on XLA's threads. The caller and its helpers claim workers, and the
+/// caller waits only for claimed workers. Handlers run on these same threads, so a queued helper
+/// may never start.
 class workers {
  public:
   workers(int count, scanrec_work work, void* context)
       : count_(count), work_(work), context_(context) {}
 
-  /// Claims workers and runs them, until all are claimed. After the call all are.
+  /// Claims workers and runs them until all are claimed.
   void take_part() {
     for (int worker = next_++; worker < count_; worker = next_++) {
       work_(worker, context_);
@@ -55,7 +56,7 @@ struct thread_pool {
     return discard(*api, api->num_threads(&args)) ? 0 : count;
   }
 
-  /// Queues a task, or runs it here where the runtime has no threads.
+  /// Queues a task, or runs it at once if the runtime has no threads.
   template <class Task>
   void schedule(const Task& task) const {
     const auto run = [](void* data) {
@@ -75,7 +76,7 @@ void run_on_xla(void* pool, int count, scanrec_work work, void* context) {
   shared->wait();
 }
 
-/// The handler of a call.
+/// Runs the call that a frame describes.
 template <auto Function>
 void run(const xla::call_frame& frame) {
   decoded_call<decltype(arrays_taken_by(Function))> call(frame);

@@ -64,7 +64,7 @@ class attribute_reader {
     constexpr int dtype = std::same_as<T, bool>     ? xla::pred
                           : std::same_as<T, double> ? xla::f64
                                                     : xla::s64;
-    if (value.dtype != dtype) throw bad_frame("scanrec: type of an attribute");
+    if (value.dtype != dtype) throw bad_frame("scanrec: unexpected type of an attribute");
     return *static_cast<const T*>(value.value);
   }
 
@@ -74,7 +74,7 @@ class attribute_reader {
 
   std::span<const std::int64_t> array(std::string_view name) {
     const auto& value = *static_cast<const xla::array*>(next(name, xla::array_attribute));
-    if (value.dtype != xla::s64) throw bad_frame("scanrec: type of an attribute");
+    if (value.dtype != xla::s64) throw bad_frame("scanrec: unexpected type of an attribute");
     return {static_cast<const std::int64_t*>(value.data), value.size};
   }
 
@@ -84,7 +84,7 @@ class attribute_reader {
     const auto i = next_++;
     const auto& found = *attributes_.names[i];
     if (std::string_view(found.data, found.size) != name || attributes_.types[i] != type)
-      throw bad_frame("scanrec: name of an attribute");
+      throw bad_frame("scanrec: unexpected name or kind of an attribute");
     return attributes_.values[i];
   }
 
@@ -112,7 +112,7 @@ class buffer_reader {
   std::int64_t next_ = 0;
 };
 
-/// What a function of the C interfaces takes.
+/// The struct of arrays that a function of the C interfaces takes.
 template <class Problem, class Arrays, class... More>
 Arrays arrays_taken_by(int (*)(const Problem*, const Arrays*, More...));
 
@@ -120,8 +120,8 @@ Arrays arrays_taken_by(int (*)(const Problem*, const Arrays*, More...));
 template <class Arrays>
 class decoded_call;
 
-/// Of linear and gated scans. Buffers have axes of extent 1 where they broadcast. A buffer with one
-/// more axis than the problem, the axis `stack`, holds successive arrays of the call.
+/// Decodes linear and gated scans. Buffers have axes of extent 1 where they broadcast. A buffer
+/// with one more axis than the problem, the axis `stack`, holds successive arrays of the call.
 template <class Arrays>
 requires requires { call_of<Arrays>::arrays; }
 class decoded_call<Arrays> {
@@ -151,7 +151,7 @@ class decoded_call<Arrays> {
       count = buffer != nullptr ? put(*buffer, i) : 1;
       if (buffer == nullptr) continue;
       if (problem.dtype < 0) problem.dtype = dtype_of(*buffer);
-      // The call refuses an axis that the shape does not have.
+      // The call itself rejects an axis that the shape does not have.
       if (list[i].use == role::read_resets && axis >= 0 && axis < problem.rank)
         problem.more_resets = buffer->dimensions[axis] == shape[axis] + 1 && shape[axis] > 0;
     }
@@ -167,12 +167,13 @@ class decoded_call<Arrays> {
     const auto dimensions = dimensions_of(buffer);
     const auto rank = static_cast<std::size_t>(problem.rank);
     const bool stacked = stack_ >= 0 && dimensions.size() == rank + 1;
-    if (dimensions.size() != rank && !stacked) throw bad_frame("scanrec: rank");
+    if (dimensions.size() != rank && !stacked)
+      throw bad_frame("scanrec: unexpected rank of a buffer");
     const auto stack = static_cast<std::size_t>(stack_);
-    if (stacked && stack > rank) throw bad_frame("scanrec: axis of a stack");
+    if (stacked && stack > rank) throw bad_frame("scanrec: unexpected axis of a stack");
     const std::size_t count = stacked ? static_cast<std::size_t>(dimensions[stack]) : 1;
     constexpr auto all = call_of<Arrays>::arrays.size();
-    if (count < 1 || count > all - i) throw bad_frame("scanrec: size of a stack");
+    if (count < 1 || count > all - i) throw bad_frame("scanrec: unexpected size of a stack");
 
     auto& strides = strides_.emplace_back(new std::int64_t[rank]);
     std::int64_t stride = 1, elements_between = 0;
@@ -206,7 +207,7 @@ class decoded_call<Arrays> {
       case xla::c128:
         return 16;
       default:
-        throw bad_frame("scanrec: type of a stack");
+        throw bad_frame("scanrec: unexpected type of a stack");
     }
   }
 
@@ -259,7 +260,7 @@ inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::c
   }
   failure what{};
   try {
-    if (frame.stage != xla::execute) throw bad_frame("scanrec: stage of a call");
+    if (frame.stage != xla::execute) throw bad_frame("scanrec: unexpected stage of a call");
     run(frame);
     return nullptr;
   } catch (const failure& thrown) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls as XLA sees them on GPUs: in its stream, with its device memory. They are not marked as
-// fit for command buffers: XLA takes the memory back when the handler returns, while a recorded
-// call would run later.
+// XLA's handlers for GPUs. They queue calls in XLA's stream, with its device memory. They are not
+// marked as compatible with command buffers: XLA takes the memory back when a handler returns, but
+// a recorded call would run later.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace scanrec::native;
 
-/// Device memory of the runtime, until the handler returns.
+/// Device memory from the runtime. It is freed when the handler returns.
 class scratch {
  public:
   explicit scratch(const xla::call_frame& frame) : api_(*frame.api), ctx_(frame.ctx) {}
@@ -25,7 +25,7 @@ class scratch {
     for (auto& block : blocks_) discard(api_, api_.memory_free(&block));
   }
 
-  /// Null where the runtime has no memory.
+  /// Returns null if the runtime has no memory left.
   void* allocate(std::size_t bytes) {
     constexpr std::size_t alignment = 16;
     auto& block = blocks_.emplace_back(sized(xla::memory_free_args{{}, ctx_, bytes, nullptr}));
@@ -47,7 +47,7 @@ void* allocate(void* context, std::int64_t bytes) {
   return static_cast<scratch*>(context)->allocate(static_cast<std::size_t>(bytes));
 }
 
-/// The handler of a call.
+/// Runs the call that a frame describes.
 template <auto Function>
 void run(const xla::call_frame& frame) {
   decoded_call<decltype(arrays_taken_by(Function))> call(frame);

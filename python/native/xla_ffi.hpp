@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The part of XLA's foreign function interface that the handlers use, so that the package builds
-// without jaxlib. These structs have the memory layout of XLA's C header. That layout is the
+// Declares the part of XLA's foreign function interface that the handlers use, so that the package
+// builds without jaxlib. These structs have the memory layout of XLA's C header. That layout is the
 // same in versions 0.1 to 0.5 of the interface (jaxlib 0.5.3 to 0.12); newer versions only append
 // members. A test compares it with the header of each jaxlib that the package is tested with.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace scanrec::native::xla {
 
-/// The versions whose layout was compared.
+/// The versions of the interface whose layout was compared.
 inline constexpr int major_version = 0, oldest_minor_version = 1, newest_minor_version = 5;
 
 /// Values of the interface's enums.

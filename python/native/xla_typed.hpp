@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decodes the call frame of XLA's foreign function interface into a call whose arrays have element
-// types of their own: a selective scan or a causal convolution. The sizes of the problem are those
-// of the buffers.
+// Decodes call frames of XLA's foreign function interface for calls whose arrays each have their
+// own element type: selective scans and causal convolutions. The sizes of the problem come from the
+// buffers.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace scanrec::native {
 
-/// An array of a call: which member of its struct it is, and how the call uses it.
+/// An array of a call: the member of its struct, and the role.
 template <class Arrays>
 struct typed_entry {
   constexpr typed_entry(scanrec_array Arrays::*member, role use) : plain(member), use(use) {}
@@ -33,7 +33,8 @@ struct typed_entry {
   role use;
 };
 
-/// The arrays that every selective scan reads first, and then its own.
+/// The arrays of a selective scan: those that its forward call and its adjoint both read, then
+/// `own`.
 template <class Arrays, std::size_t N>
 constexpr auto after_what_all_read(const std::array<typed_entry<Arrays>, N>& own) {
   using a = Arrays;
@@ -55,7 +56,7 @@ constexpr auto after_what_all_read(const std::array<typed_entry<Arrays>, N>& own
   (std::make_index_sequence<first + N>());
 }
 
-/// The arrays of a call, in the order of its struct: first those that are read.
+/// The arrays of a call, in the order of its struct. Arrays that are read come first.
 template <class Arrays>
 struct typed_call_of;
 
@@ -125,9 +126,8 @@ static_assert(has_all_members<scanrec_selective_arrays>() &&
                   has_all_members<scanrec_causal_conv1d_vjp_arrays>(),
               "scanrec: a list of arrays lacks a member of its struct in scanrec.h");
 
-/// The arrays of a call frame. A class that derives from it has note(i, dimensions, strides,
-/// dtype), which reads off an array what it says about the problem, and may change its strides and
-/// type.
+/// Decodes the arrays of a call frame. decode() calls note(i, dimensions, strides, dtype) for each
+/// array. `note` takes sizes of the problem from the array, and may change its strides and type.
 template <class Arrays>
 class typed_decoder {
  public:
@@ -139,8 +139,8 @@ class typed_decoder {
   using dimensions = std::span<const std::int64_t>;
   using strides = std::array<std::int64_t, most_axes>;
 
-  /// Bit i of `operands` and `results` says whether the i-th array that is read, or written, is
-  /// among the buffers.
+  /// Bit i of `operands` says whether the i-th array that is read is present. Bit i of `results`
+  /// says the same of the i-th array that is written.
   template <class Note>
   void decode(const xla::call_frame& frame, std::int64_t operands, std::int64_t results,
               Note note) {
@@ -152,7 +152,7 @@ class typed_decoder {
         put(*buffer, i, note);
   }
   static void expect_rank(bool holds) {
-    if (!holds) throw bad_frame("scanrec: rank");
+    if (!holds) throw bad_frame("scanrec: unexpected rank of a buffer");
   }
   template <class Member>
   static bool is(std::size_t i, Member member) {
@@ -183,7 +183,7 @@ class typed_decoder {
   std::array<strides, list.size()> strides_{};
 };
 
-/// Of selective scans.
+/// Decodes selective scans.
 template <class Arrays>
 requires requires { &Arrays::delta; }
 class decoded_call<Arrays> : public typed_decoder<Arrays> {
@@ -224,7 +224,7 @@ class decoded_call<Arrays> : public typed_decoder<Arrays> {
       expect_rank(extents.size() == 3);
       problem.more_resets = extents[1] > problem.time;
     } else if (is(i, &Arrays::checkpoints)) {
-      // Channels are contiguous in checkpoints, not states.
+      // In checkpoints, channels are contiguous instead of states.
       expect_rank(extents.size() == 4);
       std::swap(strides[2], strides[3]);
     }
@@ -233,8 +233,8 @@ class decoded_call<Arrays> : public typed_decoder<Arrays> {
     if (is_complex && list[i].typed != nullptr && extents.size() == most_axes)
       as_real_parts(strides, dtype);
   }
-  // Complex numbers, or their real and imaginary parts: side by side either way. The array has the
-  // strides and the type of the real parts.
+  // Describes an array of complex numbers by the strides and the type of its real parts. XLA passes
+  // complex numbers, or an array of reals with alternating real and imaginary parts.
   static void as_real_parts(typename base::strides& strides, int& dtype) {
     const bool single = dtype == SCANREC_COMPLEX64;
     if (single || dtype == SCANREC_COMPLEX128) {
@@ -246,7 +246,7 @@ class decoded_call<Arrays> : public typed_decoder<Arrays> {
   }
 };
 
-/// Of causal convolutions.
+/// Decodes causal convolutions.
 template <class Arrays>
 requires requires { &Arrays::weight; }
 class decoded_call<Arrays> : public typed_decoder<Arrays> {

@@ -228,7 +228,7 @@ def check_many_axes(run):
     # Every element of an output needs its own address.
     whole, (gate, _) = np.full((4, 4, 5, 3, 6, 4), 7.0), apart(Random(9))
     strides = [s // 8 for s in whole.strides]
-    for outer, words in ((0, "own place"), (strides[1], "nest"), (2**61, "address space")):
+    for outer, words in ((0, "own address"), (strides[1], "nest"), (2**61, "address space")):
         for name, read in (("state", "input"), ("input_grad", "state_grad")):
             if outer == 0 and name == "input_grad":
                 continue  # a stride of 0 requests the sum

@@ -157,29 +157,37 @@ def test_invalid_arguments_raise_in_philtorch():
     recurrence = lti("linear_recurrence")
     refused(recurrence, ValueError, "'unroll_factor'", a, a, x, unroll_factor=0)
     wide = x.unsqueeze(-1).expand(2, 9, 3)
-    refused(ours("philtorch.recurrence"), ValueError, "'x': .*one num", eye, x, wide)
+    refused(
+        ours("philtorch.recurrence"), ValueError, r"'x': expected shape \(B, T, 1\)", eye, x, wide
+    )
     for module, lead in (("philtorch.lti", ()), ("philtorch.lpv", (9,))):
         call = ours(f"{module}.state_space_recursion")
         matrices = eye.expand(*lead, 3, 3)
-        refused(call, ValueError, "'A': .*diag_state_space takes", matrices, x[:, :3], wide)
+        refused(call, ValueError, "'A': .*diag_state_space with L", matrices, x[:, :3], wide)
         one = matrices[..., :1, :1]
         refused(call, ValueError, r"'zi': expected shape \(2, 1\)", one, x, x)
         refused(
-            call, ValueError, "'out_idx': expected one of 1 states", one, x[:, :1], x, out_idx=1
+            call,
+            ValueError,
+            "'out_idx': expected the index of one of 1",
+            one,
+            x[:, :1],
+            x,
+            out_idx=1,
         )
         refused(call, ValueError, r"'A': expected shape \(", one.expand(4, 9, 1, 1), x[:, :1], x)
-    refused(lti("state_space"), ValueError, "'A': .*diag_state_space takes", eye, x)
+    refused(lti("state_space"), ValueError, "'A': .*diag_state_space with L", eye, x)
     varying = ours("philtorch.lpv.state_space")
     one = eye[:1, :1].expand(9, 1, 1)
     refused(varying, ValueError, r"'B': expected one of the shapes \(M\), .*\(B, N, M\)", one, x, c)
-    refused(varying, ValueError, "'D': expected one for outputs", one, x, D=c)
+    refused(varying, ValueError, "'D': expected a matrix for outputs", one, x, D=c)
     diagonal = lti("diag_state_space")
     refused(diagonal, ValueError, "'L': .*got neither", x)
     refused(diagonal, ValueError, r"'V': expected shape \(3, 3\)", x, c, eye[:2])
     refused(diagonal, ValueError, r"'A': expected shape \(2, 3, 3\)", x, A=eye.expand(4, 3, 3))
     refused(diagonal, ValueError, r"'B': expected shape \(3,\) or \(2, 3\)", x, c, B=eye)
     refused(diagonal, ValueError, r"'C': expected one of .*\(P, 3\)", x, c, C=a)
-    refused(diagonal, ValueError, "'D': expected one for outputs", x, c, D=a)
+    refused(diagonal, ValueError, "'D': expected a matrix for outputs", x, c, D=a)
     refused(diagonal, ValueError, "'out_idx': expected None with 'C'", x, c, C=c, out_idx=0)
     refused(diagonal, ValueError, r"'zi': expected shape \(2, 3\)", x, c, zi=x)
     refused(diagonal, torch.linalg.LinAlgError, "singular", x, A=eye)
@@ -188,7 +196,7 @@ def test_invalid_arguments_raise_in_philtorch():
     refused(lfilter, ValueError, "'zi': expected None with a form", a, a[:1], x, a[:1], "df1")
     refused(lfilter, ValueError, "'form': expected one of 'df2', 'tdf2', got", a, a[:1], x,
             form="tdf1", backend="diag_ssm")  # fmt: skip
-    refused(lfilter, ValueError, "'unroll': expected no such argument", a, a[:1], x, unroll=2)
+    refused(lfilter, ValueError, "'unroll': expected no argument besides", a, a[:1], x, unroll=2)
     comb = lti("comb_filter")
     refused(comb, ValueError, "'delay': expected an integer of 1 or more", a, 0, x)
     refused(comb, ValueError, r"'zi': expected shape \(3,\)", a, 3, x, a)

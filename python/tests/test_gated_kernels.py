@@ -231,28 +231,28 @@ def test_errors_name_the_invalid_argument():
         ValueError, match="linear_scan: argument 'forget_bias': expected 0 for this"
     ):
         run("linear_scan", "float64", forget_bias=1.0, **scan)
-    with pytest.raises(ValueError, match="'dtype': expected a type that there are kernels for"):
+    with pytest.raises(ValueError, match="'dtype': expected a type with kernels in this build"):
         run("linear_scan", "complex128", logarithms=1, **{k: v + 0j for k, v in scan.items()})
     adjoint = {"gate": x, "state_grad": x, "input_grad": np.empty(SHAPE)}
     with pytest.raises(ValueError, match="linear_scan_vjp: argument 'input': expected an array of"):
         run("linear_scan_vjp", "float64", logarithms=LOG_INPUT, **adjoint)
     with pytest.raises(
-        ValueError, match="linear_scan_vjp: argument 'state': expected an array for"
+        ValueError, match="linear_scan_vjp: argument 'state': expected an array, since"
     ):
         run("linear_scan_vjp", "float64", logarithms=LOG_GATE, **adjoint, gate_grad=np.empty(SHAPE))
     long = np.ones((2, 300, 18))
-    with pytest.raises(ValueError, match="'checkpoints': expected none, where 'state' is kept"):
+    with pytest.raises(ValueError, match="'checkpoints': expected an absent array, since 'state'"):
         run(
             "gated_scan", "float64", shape=long.shape, candidate=long, forget_gate=long,
             output=np.empty_like(long), state=np.empty_like(long),
             checkpoints=np.empty((2, 2, 18)),
         )  # fmt: skip
-    with pytest.raises(ValueError, match="'state': expected an array, or checkpoints"):
+    with pytest.raises(ValueError, match="'state': expected an array, or 'checkpoints'"):
         run(
             "gated_scan_vjp", "float64", shape=long.shape, candidate=long, forget_gate=long,
             output_grad=long, forget_gate_grad=np.empty_like(long),
         )  # fmt: skip
-    with pytest.raises(ValueError, match="'output_gate'.*where there is an input gate"):
+    with pytest.raises(ValueError, match="'output_gate'.*since 'input_gate' is present"):
         run(
             "gated_scan",
             "float64",
@@ -264,5 +264,5 @@ def test_errors_name_the_invalid_argument():
     with pytest.raises(ValueError, match="'forget_gate': expected an array"):
         run("gated_scan", "float64", candidate=x, output=np.empty(SHAPE))
     z = x.astype(complex)
-    with pytest.raises(ValueError, match="'dtype': expected a type that there are kernels for"):
+    with pytest.raises(ValueError, match="'dtype': expected a type with kernels in this build"):
         run("gated_scan", "complex128", candidate=z, forget_gate=z, output=np.empty_like(z))

@@ -417,7 +417,7 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
         (ValueError, "'pre': expected 3 arrays for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
         (ValueError, "'forget_gate': expected a shape", lambda: qrnn_pool((X, X[:, :5]), pool="f")),
-        (ValueError, "'pre': expected axes of time and of channels", lambda: qrnn_pool(X[0, 0], axis=-1)),
+        (ValueError, "'pre': expected a time axis and a channel axis", lambda: qrnn_pool(X[0, 0], axis=-1)),
         (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
         (TypeError, "'zoneout': expected booleans", lambda: qrnn_pool(X, zoneout=X)),
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
@@ -429,7 +429,7 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (ValueError, "'discretisation': expected", lambda: s5(X, Z[:, 0], Z, Z.T, discretisation="?")),
         (ValueError, "'b': expected shape (4, 6)", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z[:3], Z.T)),
-        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, np.ones((6, 8), complex), reverse=True)),
+        (ValueError, "'reverse': expected False for a bidirectional system", lambda: s5(X, Z[:, 0], Z, np.ones((6, 8), complex), reverse=True)),
     ],
 )  # fmt: skip
 def test_invalid_arguments_raise(error, words, call):

@@ -691,7 +691,7 @@ def test_rnn_of_a_bidirectional_layer_raises():
     pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 
-    with pytest.raises(ValueError, match="'layer': expected one that runs forward alone"):
+    with pytest.raises(ValueError, match="'layer': expected a layer of one direction"):
         nnx.RNN(module_of(LAYERS["MinGRU both ways"], 0))
 
 

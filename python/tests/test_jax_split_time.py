@@ -376,7 +376,7 @@ def test_devices_exchange_maps_and_not_arrays():
 
 def test_invalid_axis_names_raise(random):
     _, input, _ = problem(random, "float64", (1,))
-    message = "linear_scan: argument 'axis_name': expected different axes of a mesh"
+    message = "linear_scan: argument 'axis_name': expected distinct axes of the mesh"
     for name in ("t", ("t", "u"), 3.5, ()):
         with pytest.raises(ValueError, match=message):
             linear_scan(0.5, input, axis_name=name)

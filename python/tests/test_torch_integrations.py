@@ -191,7 +191,7 @@ def test_unsupported_models_raise(model, monkeypatch):
             call(3)
     kinds = [type(x) for x in mixers(model)]
     mixers(model)[1].forward = lambda *x: x
-    with pytest.raises(ValueError, match="layers whose forward nobody has replaced"):
+    with pytest.raises(ValueError, match="layers with their original forward"):
         integrations.apply_to(model)
     del mixers(model)[1].forward
     monkeypatch.setattr(kinds[0], "forward", lambda *x: x[0].mamba_selective_scan())

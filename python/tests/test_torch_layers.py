@@ -492,7 +492,7 @@ def misaligned():
     [
         (ValueError, "'pool': expected one of 'f', 'fo', 'ifo', got 'fifo'", lambda: qrnn_pool(X, pool="fifo")),
         (ValueError, "'memory': expected one of 'store', 'recompute', got 'lean'", lambda: qrnn_pool(X, memory="lean")),
-        (TypeError, "'forget_bias': expected a number", lambda: qrnn_pool(X, forget_bias=X)),
+        (TypeError, "'forget_bias': expected a Python number", lambda: qrnn_pool(X, forget_bias=X)),
         (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
         (ValueError, "'pre': expected 3 tensors for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
         (TypeError, "'candidate': expected a tensor", lambda: qrnn_pool((1.0, X), pool="f")),
@@ -509,7 +509,7 @@ def misaligned():
         (TypeError, "lru: argument 'nu': expected an array", lambda: lru(X, None, None, Z, Z.T)),
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
-        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, torch.ones(6, 8) + 0j, reverse=True)),
+        (ValueError, "'reverse': expected False for a bidirectional system", lambda: s5(X, Z[:, 0], Z, torch.ones(6, 8) + 0j, reverse=True)),
         (TypeError, "'reverse': expected True or False", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z, Z.T, reverse="yes")),
     ],
 )  # fmt: skip

@@ -450,7 +450,7 @@ def test_nn_is_imported_lazily():
 def test_complex_weights_raise(name):
     """Modules can be moved to a complex dtype, although they cannot be created with one."""
     layer = make(name).to(torch.complex64)
-    with pytest.raises(TypeError, match=f"{name}: .* expected weights of one of float64"):
+    with pytest.raises(TypeError, match=f"{name}: .* expected weights in one of float64"):
         layer(torch.zeros(T, B, 3, dtype=torch.complex64))
 
 
@@ -463,7 +463,7 @@ def test_invalid_batch_sizes_of_packed_sequences_raise(sizes):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_sequences_of_0_steps_raise(name):
-    words = f"^{name.split()[0]}: argument 'input': expected a step or more, got shape "
+    words = f"^{name.split()[0]}: argument 'input': expected at least 1 step, got shape "
     for options, shape in (
         ({}, (0, B, 3)),
         ({}, (0, 3)),
@@ -479,7 +479,7 @@ def test_invalid_input_raises():
     both, mamba = nn.MinGRU(3, H, bidirectional=True), nn.Mamba(3, H)
     for call, words in (
         (lambda: layer(x[..., :2]), r"QRNN: argument 'input': .*I = 3, got shape \(7, 3, 2\)"),
-        (lambda: layer(x.double()), "'input': expected torch.float32, as the weights are"),
+        (lambda: layer(x.double()), "'input': expected torch.float32, like the weights"),
         (lambda: layer([1.0]), "'input': expected a tensor, got list"),
         (lambda: layer(x.to("meta")), "'input': expected a tensor on cpu"),
         (lambda: layer(x, x), r"'state': expected shape \(1, 3, 4\), got \(7, 3, 3\)"),
@@ -489,7 +489,7 @@ def test_invalid_input_raises():
         (lambda: mamba(x, (torch.zeros(1, B, 8, 16), x)), r"'state.conv': expected shape"),
         (lambda: layer(x, resets=x[..., 0]), "QRNN: argument 'resets': expected a tensor of"),
         (lambda: layer(x, resets=x[0] > 0), r"'resets': .* broadcasts to \(7, 3\)"),
-        (lambda: layer(pack_sequence([x[0]]), None, x > 0), "'resets': expected None beside a"),
+        (lambda: layer(pack_sequence([x[0]]), None, x > 0), "'resets': expected None with a"),
         (lambda: both.step(x[0]), "MinGRU.step: argument 'bidirectional': expected False"),
         (lambda: layer.step(x), r"QRNN.step: argument 'input': expected \(B, I\)"),
         (lambda: nn.QRNN(3, H, pool="of"), "'pool': expected one of 'f', 'fo', 'ifo'"),

@@ -339,17 +339,17 @@ def refusals(here):
     ):
         scanrec.torch.lru(u, nu, nu, b, c, group=here.group)
     for ranges, message in (
-        ([[(0, 4)]], "those of"),
-        ([[(0, 4)]] * count, "one from step 4"),
-        ([[(0, 4)], *[[(4, 4)]] * (count - 1)], "of a step or more"),
+        ([[(0, 4)]], "ranges of"),
+        ([[(0, 4)]] * count, "step from step 4"),
+        ([[(0, 4)], *[[(4, 4)]] * (count - 1)], "a range of at least one step"),
         ([[(0, 4)], *[[]] * (count - 1)], "none for rank 1"),
-        ([[(4 * r, 4 * r + 4)] for r in range(count)], "the 4 steps of this rank's 'ranges'"),
+        ([[(4 * r, 4 * r + 4)] for r in range(count)], "4 steps, as in this rank's 'ranges'"),
     ):
         with pytest.raises(ValueError, match=message):
             linear_scan(0.5, input, group=here.group, ranges=ranges)
-    with pytest.raises(TypeError, match="'ranges': expected for every rank"):
+    with pytest.raises(TypeError, match="'ranges': expected a list of pairs"):
         linear_scan(0.5, input, group=here.group, ranges=[3, 4])
-    with pytest.raises(ValueError, match="'ranges': expected None without a 'group'"):
+    with pytest.raises(ValueError, match="'ranges': expected None without 'group'"):
         linear_scan(0.5, input, ranges=[[(0, 4)]])
     with pytest.raises(TypeError, match="'group': expected a ProcessGroup"):
         linear_scan(gate, input, group="time")

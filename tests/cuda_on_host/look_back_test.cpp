@@ -292,8 +292,8 @@ TEST_CASE("a workspace that is too small, null or misaligned is rejected before 
       FAIL("nothing thrown");
     } catch (const argument_error& e) {
       CHECK(e.argument() == "workspace");
-      CHECK(e.expected() ==
-            std::to_string(needed) + " bytes of device memory, as workspace_bytes() says");
+      CHECK(e.expected() == "at least " + std::to_string(needed) +
+                                " bytes of device memory, the value of workspace_bytes()");
       CHECK(e.got() == got);
     }
   };

@@ -36,10 +36,10 @@ constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides&
 inline void check_span(const char* view, std::size_t size, const extents& shape,
                        const scanrec::strides& strides) {
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
-    refuse(view, "strides", "strides of 0 or more over a span", text(strides));
+    refuse(view, "strides", "strides of 0 or more, since the data is a span", text(strides));
   const std::int64_t needed = span_needed(shape, strides);
   if (needed == beyond_count)
-    refuse(view, "shape", "a last element within 2^63 of the first",
+    refuse(view, "shape", "a last element fewer than 2^63 elements after the first",
            text(shape, " with strides ", strides));
   if (static_cast<std::int64_t>(size) < needed)
     refuse(view, "data",
@@ -89,7 +89,7 @@ constexpr strides broadcast_strides(const extents& from, scanrec::strides stride
   broadcast(from.group, strides.group, to.group);
   if (!fits)
     refuse("broadcast_to", "view",
-           text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another"),
+           text("extents that equal those of ", to, ", are 1 or have a stride of 0"),
            text("shape ", from, " with strides ", given));
   return strides;
 }

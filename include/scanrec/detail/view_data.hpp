@@ -45,21 +45,22 @@ struct no_element {};
 /// Reports why no view with elements of type T can be made from a container.
 template <class Range, class T>
 constexpr void check_container() {
-  static_assert(!a_temporary<Range>,
-                "scanrec: a view of a container: expected one that outlives the view, got a "
-                "temporary");
+  static_assert(
+      !a_temporary<Range>,
+      "scanrec: a view of a container: expected a container that outlives the view, got a "
+      "temporary");
   static_assert(a_temporary<Range> || std::is_convertible_v<Range, std::span<const T>>,
-                "scanrec: a view of a container: expected elements that lie together, of the type "
-                "of the view");
+                "scanrec: a view of a container: expected contiguous elements of the view's "
+                "element type");
   static_assert(a_temporary<Range> || !std::is_convertible_v<Range, std::span<const T>>,
                 "scanrec: a view of a container: expected elements that can be written, or a view "
-                "of const ones");
+                "of const elements");
 }
 /// Reports why no view can be deduced from these arguments.
 template <class Data>
 constexpr void check_data() {
   static_assert(!no_array<const Data&>,
-                "scanrec: a view of a container: expected elements that lie together, as those of "
+                "scanrec: a view of a container: expected contiguous elements, as in "
                 "std::vector (not of bool), std::array or std::span");
   static_assert(no_array<const Data&>,
                 "scanrec: a view: expected extents after the data, as extents{.time = 20, "

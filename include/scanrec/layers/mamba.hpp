@@ -69,7 +69,7 @@ class mamba_layer {
         sizes.rank < 0)
       throw argument_error(
           "mamba_layer", "sizes",
-          "channels, expand, states and a window of 1 or more, a rank of 0 or more",
+          "channels, expand, states and window of 1 or more, and a rank of 0 or more",
           std::to_string(sizes.channels) + ", " + std::to_string(sizes.expand) + ", " +
               std::to_string(sizes.states) + ", " + std::to_string(sizes.window) + ", " +
               std::to_string(sizes.rank));
@@ -138,7 +138,8 @@ class mamba_layer {
     const std::int64_t steps = check("forward", x, batch, carried, resets);
     using detail::memory_of;
     if (&carried == &memory.start)
-      throw argument_error("mamba_layer::forward", "stream", "a stream of its own", "memory.start");
+      throw argument_error("mamba_layer::forward", "stream", "a stream other than memory.start",
+                           "memory.start");
     for (const auto& argument : {memory_of("x", x), memory_of("y", y)}) {
       check_apart_from_memory("mamba_layer::forward", argument, memory);
       detail::check_apart("mamba_layer::forward", argument,
@@ -196,7 +197,7 @@ class mamba_layer {
     if (memory.wide.rows() != x.rows())
       refuse("memory", "the memory of forward() on the same chunk", memory.wide.rows());
     if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
-      refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+      refuse("y_grad", "a row of the layer's channels per step and sequence", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("mamba_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {

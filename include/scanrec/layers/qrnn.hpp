@@ -85,7 +85,7 @@ class qrnn_layer {
   explicit qrnn_layer(const qrnn_sizes& sizes, keep what = keep::states, Cell cell = {})
       : sizes_(sizes), keep_(what), cell_(cell) {
     if (sizes.inputs < 1 || sizes.channels < 1 || sizes.window < 1)
-      throw argument_error("qrnn_layer", "sizes", "inputs, channels and a window of 1 or more",
+      throw argument_error("qrnn_layer", "sizes", "inputs, channels and window of 1 or more",
                            std::to_string(sizes.inputs) + ", " + std::to_string(sizes.channels) +
                                ", " + std::to_string(sizes.window));
     weights = zeros();
@@ -124,7 +124,8 @@ class qrnn_layer {
     const std::int64_t steps = check("forward", u, batch, carried);
     using detail::memory_of;
     if (&carried == &memory.start)
-      throw argument_error("qrnn_layer::forward", "stream", "a stream of its own", "memory.start");
+      throw argument_error("qrnn_layer::forward", "stream", "a stream other than memory.start",
+                           "memory.start");
     for (const auto& argument : {memory_of("u", u), memory_of("y", y)}) {
       check_apart_from_memory("qrnn_layer::forward", argument, memory);
       detail::check_apart("qrnn_layer::forward", argument,
@@ -187,11 +188,12 @@ class qrnn_layer {
       throw argument_error("qrnn_layer::backward", argument, expected,
                            std::to_string(got) + " rows");
     };
-    if (keep_ == keep::nothing) refuse("memory", "a layer that keeps states or checkpoints", 0);
+    if (keep_ == keep::nothing)
+      refuse("memory", "the memory of a layer that keeps states or checkpoints", 0);
     if (memory.pre.rows() != steps * batch)
       refuse("memory", "the memory of forward() on the same chunk", memory.pre.rows());
     if (y_grad.rows() != steps * batch || y_grad.cols() != C)
-      refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+      refuse("y_grad", "a row of the layer's channels per step and sequence", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("qrnn_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {

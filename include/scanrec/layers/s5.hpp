@@ -117,11 +117,12 @@ class s5_layer {
       check_apart_from_memory("s5_layer::forward", argument, m);
     detail::check_apart("s5_layer::forward", detail::memory_of("y", y), "the weights", weights);
     if (carried == &m.start)
-      throw argument_error("s5_layer::forward", "carried", "a stream of its own", "m.start");
+      throw argument_error("s5_layer::forward", "carried", "a stream other than m.start",
+                           "m.start");
     if (carried) {
       if (!carried->empty() && static_cast<std::int64_t>(carried->size()) != batch * P)
         throw argument_error("s5_layer::forward", "carried",
-                             std::to_string(batch * P) + " states, or none",
+                             std::to_string(batch * P) + " states, or an empty stream",
                              std::to_string(carried->size()));
       carried->resize(static_cast<std::size_t>(batch * P));
       m.start = *carried;

@@ -81,7 +81,8 @@ void linear_scan(
     MPI_Comm comm, const Backend& backend, const Gate& gate, const Input& input, const State& state,
     const std::type_identity_t<scan_options<scanrec::detail::value_of<Gate>>>& options = {}) {
   using value = scanrec::detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: scans of vectors cannot be split in time");
   const extents shape = gate.shape;
   const detail::parts all(comm, options.order == direction::reverse, options.exchange);
   // The checks of linear_scan on this part. They run with each output state in turn as the final
@@ -130,7 +131,8 @@ void linear_scan_jvp(
     const StateTangent& state_tangent,
     const std::type_identity_t<jvp_options<scanrec::detail::value_of<Gate>>>& options = {}) {
   using value = scanrec::detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: scans of vectors cannot be split in time");
   const extents shape = gate.shape;
   const detail::parts all(comm, options.order == direction::reverse, options.exchange);
   const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
@@ -176,7 +178,8 @@ void linear_scan_vjp(
     const StateGrad& state_grad, const Gradients& gradients,
     const std::type_identity_t<vjp_options<scanrec::detail::value_of<Gate>>>& options = {}) {
   using value = scanrec::detail::value_of<Gate>;
-  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: scans of vectors cannot be split in time");
   const extents shape = gate.shape;
   const auto with = [&](const state_view<const value>& final_grad) {
     return scanrec::vjp_options<value>{.order = options.order,

@@ -15,8 +15,8 @@ namespace scanrec::inline SCANREC_ABI {
 template <class R>
 void run_recurrence(const tiled&, const R&, const problem&) {
   static_assert(!sizeof(R),
-                "scanrec: in a .cu file give a call a backend, cuda::automatic{.stream = ...} or "
-                "sequential{}; the backends for CPUs are compiled in .cpp files");
+                "scanrec: a call in a .cu file needs a backend, cuda::automatic{.stream = ...} or "
+                "sequential{}; the other backends for CPUs compile in .cpp files only");
 }
 inline std::int64_t workspace_bytes(const tiled&, const problem&) { return 0; }
 

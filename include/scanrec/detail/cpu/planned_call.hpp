@@ -88,11 +88,12 @@ class planned_call {
       if (given[i] == nullptr) continue;
       const array_use& array = problem_.arrays[i];
       if (!array.given)
-        refuse(problem_, array, "null, since the array was absent when planned", "a pointer");
+        refuse(problem_, array, "null, since the array was absent when the call was planned",
+               "a pointer");
       if (array.data == nullptr) continue;  // no elements
       if (reinterpret_cast<std::uintptr_t>(given[i]) % array.alignment != 0)
         refuse(problem_, array, text("a pointer aligned to ", array.alignment, " bytes"),
-               "one that is not");
+               "a misaligned pointer");
       next[i] = static_cast<const std::byte*>(given[i]) + first_step_[i];
     }
     if (!lie_apart(next)) check_apart(next);

@@ -53,14 +53,15 @@ class scratch {
                     const std::span<std::byte>& given) {
     const auto size = static_cast<std::int64_t>(given.size());
     if (size < bytes)
-      refuse(p.call, "workspace", text(bytes, " bytes, as workspace_bytes() says"),
+      refuse(p.call, "workspace",
+             text("at least ", bytes, " bytes, the value of workspace_bytes()"),
              text(size, " bytes"));
     const auto pointer = reinterpret_cast<std::uintptr_t>(given.data());
     if (bytes > 0 && pointer % static_cast<std::uintptr_t>(alignment) != 0)
       refuse(p.call, "workspace", text("memory aligned to ", alignment, " bytes"),
-             text("an address that is ",
+             text("an address ",
                   static_cast<std::int64_t>(pointer % static_cast<std::uintptr_t>(alignment)),
-                  " bytes past that"));
+                  " bytes past a multiple"));
   }
 
  private:

@@ -290,8 +290,8 @@ requires(!R::one_by_one) void run_recurrence(const triangular_matmul& backend, c
 template <class R>
 requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, const problem&) {
   static_assert(!R::one_by_one,
-                "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
-                "another operator");
+                "scanrec: triangular_matmul supports scalar states and affine maps, no vectors or "
+                "other operators");
 }
 
 /// The plan of the backend for a problem: lanes, work items, threads, workspace.

@@ -141,7 +141,7 @@ inline void check_shared_bytes(std::int64_t bytes) {
 /// Queues a kernel. Does nothing if there are no blocks.
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
-  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
+  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: a kernel must be trivially copyable");
   if (blocks == 0) return;
   check_blocks(blocks);
   constexpr std::int64_t always_there = 48 * 1024;
@@ -178,7 +178,8 @@ SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 /// dependent values instead of keeping them in registers.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
-  static_assert(sizeof(T) == 8 || sizeof(T) == 4, "scanrec: addresses and numbers");
+  static_assert(sizeof(T) == 8 || sizeof(T) == 4,
+                "scanrec: pin() takes addresses and numbers of 4 or 8 bytes");
   if constexpr (sizeof(T) == 8)
     asm volatile("" : "+l"(x));
   else
@@ -212,7 +213,8 @@ SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
 /// Orders no memory accesses.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
-  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
+  static_assert(std::is_trivially_copyable_v<T>,
+                "scanrec: values that threads exchange must be trivially copyable");
   std::uint32_t words[(sizeof(T) + 3) / 4] = {};
   memcpy(words, &mine, sizeof(T));
   SCANREC_UNROLL
@@ -225,7 +227,7 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
-                "scanrec: what threads exchange is copied");
+                "scanrec: values that threads exchange must be trivially copyable, in whole words");
   std::uint32_t words[sizeof(T) / 4];
   memcpy(words, &mine, sizeof(T));
   SCANREC_UNROLL
@@ -326,7 +328,8 @@ inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || align
 /// copies, other threads after a later barrier. Until then the source must not change.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
-  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
+  static_assert(copied_ahead<T>,
+                "scanrec: asynchronous copies need an alignment of 4, 8 or 16 bytes");
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)));
   auto here = __cvta_generic_to_global(from);

@@ -32,7 +32,7 @@ template <class R>
 requires R::any_operator struct operator_copy<R> {
   static_assert(std::is_class_v<typename R::operator_type> &&
                     std::is_trivially_copyable_v<typename R::operator_type>,
-                "scanrec: an operator on a GPU is a function object that is copied as bytes");
+                "scanrec: an operator on a GPU must be a trivially copyable function object");
   typename R::operator_type op;
   explicit operator_copy(const R& r) : op(*r.op) {}
   SCANREC_HD R in(R r) const {
@@ -46,7 +46,7 @@ requires R::any_operator struct operator_copy<R> {
 /// and the compiler could not compute the stack size of the kernel.
 template <class T, int Count>
 struct unconstructed {
-  static_assert(std::is_trivially_copyable_v<T>, "scanrec: elements come to be by assignment");
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: elements must be trivially copyable");
   SCANREC_DEVICE unconstructed() {}
   union {
     T at[Count];

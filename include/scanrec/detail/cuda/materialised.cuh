@@ -278,8 +278,10 @@ struct materialised_call {
   materialised_call(const R& r, const problem& p, const slot_plan& with, void* workspace,
                     stream_t in)
       : recurrence(r), plan(with), steps(p.shape.time), stream(in) {
-    static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
-    static_assert(alignof(step_map<R>) <= 16, "scanrec: workspaces are aligned to 16 bytes");
+    static_assert(!scanrec::detail::recomputes<R>,
+                  "scanrec: this backend does not recompute states");
+    static_assert(alignof(step_map<R>) <= 16,
+                  "scanrec: the alignment of a map must be at most 16 bytes");
     plan.sums.bind(recurrence, workspace);
   }
   void load(const map_memory& to, std::int64_t shift, std::int64_t first_state) const {

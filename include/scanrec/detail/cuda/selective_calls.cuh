@@ -31,9 +31,9 @@ Problem taken(const char* call, const Problem& p) {
   if (p.states > selective_most_states<V>)
     scanrec::detail::refuse(
         call, "a",
-        scanrec::detail::text(selective_most_states<V>, scanrec::detail::is_complex<V>
-                                                            ? " complex states or fewer, on a GPU"
-                                                            : " states or fewer, on a GPU"),
+        scanrec::detail::text(
+            "at most ", selective_most_states<V>,
+            scanrec::detail::is_complex<V> ? " complex states on a GPU" : " states on a GPU"),
         scanrec::detail::text(p.states));
   return p;
 }

@@ -60,7 +60,8 @@ class thread_sums {
     for_sums(r, slots_, [&](const auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       using wide_lane = simd::lane_t<wide, 1>;
-      static_assert(sizeof(wide_lane) <= sizeof(Widest), "scanrec: there is room for every sum");
+      static_assert(sizeof(wide_lane) <= sizeof(Widest),
+                    "scanrec: Widest must be as large as every sum");
       const device::shared_array<wide_lane> positions(first_shared_byte);
       const int thread = device::thread_index();
       device::synchronise_block();

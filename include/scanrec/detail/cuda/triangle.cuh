@@ -65,7 +65,7 @@ class triangle {
                                                      ? shared_room(chunk_steps * row, 2)
                                                      : 0);
   static_assert(halves_first + chunk_steps * row * 2 + 4096 <= most_shared_bytes,
-                "scanrec: panels fit GPUs that have no more shared memory than that");
+                "scanrec: a panel must fit into most_shared_bytes, the shared memory of every GPU");
 
   /// The numbers of the panel: first inputs, then states.
   SCANREC_DEVICE static device::shared_array<scalar> panel() {
@@ -141,8 +141,9 @@ class triangle {
     }
     const bool any_nonfinite = device::any_of_block(nonfinite);
     if constexpr (Precision::on_matrix_units) {
-      static_assert(std::is_same_v<scalar, float>,
-                    "scanrec: matrix units multiply floats; precision::full takes every type");
+      static_assert(
+          std::is_same_v<scalar, float>,
+          "scanrec: matrix units multiply floats only; precision::full supports every type");
       multiply_tiles<Precision>(sums, any_nonfinite);
     } else {
       multiply(sums);

@@ -111,12 +111,12 @@ void run_planned(const triangular_matmul<Precision>& on, const detail::chunk_pla
                  const problem& p) {
   using value = typename R::value;
   static_assert(!R::any_operator && !scanrec::detail::is_vec<value>,
-                "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
-                "another operator");
-  static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
+                "scanrec: triangular_matmul supports scalar states and affine maps, no vectors or "
+                "other operators");
+  static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend does not recompute states");
   static_assert(!Precision::on_matrix_units || device::has_matrix_units,
                 "scanrec: matrix units multiply floats from compute capability 8.0 on; compile for "
-                "such GPUs alone, or take precision::full");
+                "such GPUs only, or use precision::full");
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   plan.sums.bind(r, memory);
   using wide = wide_t<value>;

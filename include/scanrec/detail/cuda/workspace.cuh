@@ -45,7 +45,9 @@ inline void check_workspace(const char* call, const workspace& given, std::int64
   const auto refuse = [&](const scanrec::detail::text& got) {
     scanrec::detail::refuse(
         call, "workspace",
-        scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says"), got);
+        scanrec::detail::text("at least ", needed,
+                              " bytes of device memory, the value of workspace_bytes()"),
+        got);
   };
   if (!given.data) refuse("a null pointer");
   if (given.bytes < needed) refuse(scanrec::detail::text(given.bytes, " bytes"));

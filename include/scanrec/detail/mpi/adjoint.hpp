@@ -22,7 +22,8 @@ bool is_sum(const state_view<T>& view) {
 template <class T>
 void check_initial_grad(const char* call, const state_view<T>& wanted) {
   if (!wanted.absent() && is_sum(wanted))
-    detail::refuse(call, "initial_grad", "one per sequence", "strides of 0, which ask for a sum");
+    detail::refuse(call, "initial_grad", "one gradient per sequence",
+                   "strides of 0, which request a sum");
 }
 /// Writes or adds the gradient of the initial state to the caller's array.
 template <class T>

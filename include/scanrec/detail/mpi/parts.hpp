@@ -129,8 +129,8 @@ class parts {
     for (std::size_t i = 0; i < 8; i += 2)
       if (least[i] != -least[i + 1])
         throw error(
-            "scanrec: shapes, types, orders or exchanges differ between the ranks of the "
-            "communicator");
+            "scanrec: expected the same shape besides time, type, order and exchange on all "
+            "ranks of the communicator, got different ones");
   }
   /// The maps of all parts, in scan order.
   template <class Map>

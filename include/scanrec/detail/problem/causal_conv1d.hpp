@@ -60,7 +60,7 @@ class causal_conv1d_call : call_arrays<V> {
     if (shape_.group != 1) this->refuse("x", "one group", text(shape_));
     this->require("weight", !arrays.weight.absent());
     if (width_ < 1 || width_ > most_width)
-      this->refuse("weight", text("1 to ", most_width, " taps, as its group axis"),
+      this->refuse("weight", text("1 to ", most_width, " taps on its group axis"),
                    text(arrays.weight.shape));
     std::int64_t bytes = sizeof(double);
     for (const std::int64_t n : {shape_.batch, shape_.time, shape_.channel})
@@ -80,7 +80,8 @@ class causal_conv1d_call : call_arrays<V> {
     extents wanted = shape_;
     wanted.time = of.shape().time;
     if (wanted.time < width_ - 1)
-      this->refuse(name, text(width_ - 1, " steps or more, as 'weight' has ", width_, " taps"),
+      this->refuse(name,
+                   text("at least ", width_ - 1, " steps, since 'weight' has ", width_, " taps"),
                    text(wanted.time));
     steps = wanted.time;
     return this->template checked_rows<E>(name, of, wanted);
@@ -141,7 +142,7 @@ causal_conv1d_vjp_problem<V> make_causal_conv1d_vjp(const causal_conv1d_arrays<V
   const std::int64_t steps = p.initial_steps;
   p.initial_grad = c.state("initial_grad", gradients.initial_state, p.initial_steps);
   if (p.initial_grad.present() && p.initial.present() && p.initial_steps != steps)
-    c.refuse("initial_grad", text(steps, " steps, as 'initial_state' has"), text(p.initial_steps));
+    c.refuse("initial_grad", text(steps, " steps like 'initial_state'"), text(p.initial_steps));
   p.update = gradients.update == update::accumulate;
   c.check_apart(std::array<in_place_pair, 0>{});
   return p;

@@ -184,15 +184,16 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   }
   if (unread) return;
   if (reinterpret_cast<std::uintptr_t>(array.data) % array.alignment != 0)
-    refuse(p, array, text("a pointer aligned to ", array.alignment, " bytes"), "one that is not");
+    refuse(p, array, text("a pointer aligned to ", array.alignment, " bytes"),
+           "a misaligned pointer");
   if (array.use == access::read) return;
   if (array.use == access::write)
     for (const axis a : all_axes)
       if (broadcast_along(array, a))
-        refuse(p, array, "strides that give every element its own place",
+        refuse(p, array, "strides that give every element its own address",
                text("a zero stride among strides ", array.strides));
   if (!injective(array))
-    refuse(p, array, "strides that nest, so that every element has its own place",
+    refuse(p, array, "nested strides, so that every element has its own address",
            text("shape ", array.shape, ", strides ", array.strides));
 }
 
@@ -262,7 +263,7 @@ void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) 
   for (const axis a : all_axes)
     bytes = clipped_product(bytes, std::max<std::int64_t>(along(p.shape, a), 1));
   if (bytes >= most_array_bytes)
-    refuse(p, reference, "fewer than 2^52 bytes, where broadcasts count and an empty axis is 1",
+    refuse(p, reference, "fewer than 2^52 bytes (broadcast axes count in full, empty axes as 1)",
            text(p.shape));
   for (const array_use& array : p) check_array(p, reference, array);
 

@@ -35,7 +35,7 @@ inline void check_apart(const char* call, const named_memory& argument,
     if (argument.object == other.object ||
         (argument.begin < other.end && other.begin < argument.end))
       throw argument_error(call, argument.name, std::string("memory apart from ") + other.name,
-                           "memory that is shared with it");
+                           "memory shared with it");
 }
 
 /// Calls f(std::span) for every array of weights or gradients. f must not change the numbers.
@@ -59,14 +59,15 @@ inline void check_batch(const std::string& call, std::int64_t batch) {
 template <class Parameters>
 void check_gradients(const char* call, const Parameters& gradients, const Parameters& weights) {
   if (&gradients == &weights)
-    throw argument_error(call, "gradients", "parameters of their own", "the weights of the layer");
+    throw argument_error(call, "gradients", "parameters other than the layer's weights",
+                         "the weights");
   const auto sizes_of = [](const Parameters& parameters) {
     std::vector<std::size_t> sizes;
     for_arrays(parameters, [&](auto numbers) { sizes.push_back(numbers.size()); });
     return sizes;
   };
   if (sizes_of(gradients) != sizes_of(weights))
-    throw argument_error(call, "gradients", "parameters of the layer's sizes, such as zeros()",
+    throw argument_error(call, "gradients", "parameters with the layer's sizes, such as zeros()",
                          "arrays of other sizes");
 }
 

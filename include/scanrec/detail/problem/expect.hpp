@@ -25,7 +25,7 @@ concept writable_elements_or_none = elements_or_none<V> && writable_sequence_arg
                  "a sequence_view of float, double, complex, bfloat16, float16 or uint32_t " \
                  "(as_sequence(x) of an Eigen matrix, view_of(x) of an mdspan)" more)
 #define SCANREC_TYPE_OF_GATES                                                                  \
-  "the compute type of 'gate' (float for bfloat16 and float16; complex beside complex; a vec " \
-  "beside a mat)"
+  "the compute type of 'gate' (float for bfloat16 and float16; complex for a complex gate; a " \
+  "vec for a mat)"
 #define SCANREC_OR_NONE ", or none"
 #define SCANREC_TO_WRITE ", with elements that can be written, or none"

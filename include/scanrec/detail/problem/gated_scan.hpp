@@ -92,9 +92,9 @@ template <class Cell, class Arrays>
 constexpr bool fits_cell() {
   constexpr bool cell = gated_cell<Cell>, arrays = arrays_of_cell<Arrays, Cell>;
   SCANREC_EXPECT(cell, "gated_scan", "cell",
-                 "one of cells/, as fo_pooling<>{}, or your own (docs/qrnn.md)");
+                 "a cell such as fo_pooling<>{} (cells/), or your own (docs/qrnn.md)");
   SCANREC_EXPECT(arrays || !cell, "gated_scan", "arrays",
-                 "the arrays of the cell, as packed<Cell>(sequence_view(x, extents)) or "
+                 "the arrays of the cell, such as packed<Cell>(sequence_view(x, extents)) or "
                  "Cell::arrays<sequence_view<T>>{...}, of float, double, bfloat16 or float16");
   return cell && arrays;
 }
@@ -118,9 +118,8 @@ template <class Cell, class Arrays, class Memory, class OutputGrad>
 constexpr bool fits_gated_scan_vjp() {
   constexpr bool cell = fits_cell<Cell, Arrays>(), kept = kept_states<Memory>,
                  output_grad = elements_or_none<OutputGrad>;
-  SCANREC_EXPECT(
-      kept, "gated_scan_vjp", "kept",
-      "memory::store{states} or memory::recompute{checkpoints}, as the forward call had");
+  SCANREC_EXPECT(kept, "gated_scan_vjp", "kept",
+                 "memory::store{states} or memory::recompute{checkpoints} of the forward call");
   SCANREC_EXPECT_VIEW(output_grad, "gated_scan_vjp", "output_grad", SCANREC_OR_NONE);
   return cell && kept && output_grad;
 }
@@ -128,8 +127,9 @@ constexpr bool fits_gated_scan_vjp() {
 template <class Memory, class Value>
 constexpr void check_checkpoints() {
   if constexpr (memory_traits<Memory>::recomputes)
-    static_assert(std::same_as<typename memory_traits<Memory>::kept, Value>,
-                  "scanrec: checkpoints are in the compute type: float for bfloat16 and float16");
+    static_assert(
+        std::same_as<typename memory_traits<Memory>::kept, Value>,
+        "scanrec: checkpoints must have the compute type (float for bfloat16 and float16)");
 }
 
 /// The field that stores the states of a forward call.
@@ -186,14 +186,12 @@ constexpr void check_cell(std::index_sequence<I...>) {
   static_assert(               \
       requires { __VA_ARGS__; }, "scanrec: this cell has no " what)
   using lane = simd::lane_t<float, 1>;
-  static_assert(std::is_trivially_copyable_v<Cell>,
-                "scanrec: a cell is copied into kernels: it must be trivially copyable");
-  SCANREC_HAS("`arrays<View>`, the struct of its arrays of pre-activations",
+  static_assert(std::is_trivially_copyable_v<Cell>, "scanrec: a cell must be trivially copyable");
+  SCANREC_HAS("`arrays<View>`, the struct of its pre-activation arrays",
               typename Cell::template arrays<sequence_view<float>>);
-  SCANREC_HAS("`outputs`, what a step puts out: output_is_state, or its like",
-              Cell::outputs::array);
-  SCANREC_HAS("`step<Lane>`, what it makes of one step", typename Cell::template step<lane>);
-  SCANREC_HAS("`load(lanes...) const`, with one lane per name, which applies the activations",
+  SCANREC_HAS("`outputs`, the kind of its output, such as output_is_state", Cell::outputs::array);
+  SCANREC_HAS("`step<Lane>`, the activated values of one step", typename Cell::template step<lane>);
+  SCANREC_HAS("`load(lanes...) const`, which applies the activations to one lane per name",
               std::declval<const Cell&>().load((static_cast<void>(I), lane{})...));
   if constexpr (requires { typename Cell::template step<lane>; }) {
     using step = typename Cell::template step<lane>;
@@ -238,8 +236,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   require_arrays<Cell>(c, pre);
   bool keeps = policy::recomputes;
   if constexpr (policy::stores) keeps = !kept.states.absent();
-  if (output.absent() && !keeps)
-    c.require(xT, "an array, where there is neither output nor memory");
+  if (output.absent() && !keeps) c.require(xT, "an array, since output and states are absent");
   using kept_t = typename kept_field<Memory, value>::type;
 
   using out_t = std::conditional_t<std::same_as<Output, none_t>, none_t,

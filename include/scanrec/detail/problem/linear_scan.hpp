@@ -54,12 +54,13 @@ struct types {};
 template <class Gate, class... Gates, class State, class... States>
 constexpr void check_types(types<Gate, Gates...>, types<State, States...>) {
   static_assert(element<Gate> && (element<Gates> && ...) && (element<States> && ...),
-                "scanrec: not an element type; see scanrec::element");
-  static_assert((std::same_as<compute_t<Gate>, compute_t<Gates>> && ...) &&
-                    (std::same_as<compute_t<State>, compute_t<States>> && ...) &&
-                    std::same_as<compute_t<Gate>, factor_t<compute_t<State>>>,
-                "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
-                "and float16); a complex gate needs complex inputs, a matrix vectors");
+                "scanrec: expected arrays of element types (see scanrec::element)");
+  static_assert(
+      (std::same_as<compute_t<Gate>, compute_t<Gates>> && ...) &&
+          (std::same_as<compute_t<State>, compute_t<States>> && ...) &&
+          std::same_as<compute_t<Gate>, factor_t<compute_t<State>>>,
+      "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
+      "and float16); a complex gate needs complex inputs, and a mat gate needs vec inputs");
 }
 
 template <class Gate, class Input, class State>
@@ -123,7 +124,7 @@ decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input&
   const int xT = c.add("final_state", options.final_state, access::write);
   c.require(a, "an array");
   c.require(u, "an array");
-  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+  if (options.final_state.absent()) c.require(x, "an array, since final_state is absent");
 
   using R = recurrence::forward<gate_t, input_t, state_t>;
   c.template prepare<R>(options.order, linear_scan_aliases);
@@ -161,7 +162,7 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
   c.require(a, "an array");
   if (!gradients.gate_grad.absent())
-    c.require(x, "an array, since gate_grad is made of the states");
+    c.require(x, "an array, since gate_grad depends on the states");
 
   using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>;
   c.template prepare<R>(
@@ -211,8 +212,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   c.require(a, "an array");
   if (!gate_tangent.absent())
     c.require(x, "an array, since gate_tangent is multiplied by the states");
-  if (options.final_tangent.absent())
-    c.require(tx, "an array, or none together with a final_tangent");
+  if (options.final_tangent.absent()) c.require(tx, "an array, since final_tangent is absent");
 
   using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t>;
   c.template prepare<R>(options.order,

@@ -62,7 +62,7 @@ struct s5_call {
     check_rows("y_grad", y_grad, with(u.shape, outputs));
     check_intervals(options, u.shape);
     if (!options.intervals_grad.absent()) {
-      check("intervals_grad", varies, "no array where there are no intervals", "one");
+      check("intervals_grad", varies, "an absent array, since 'intervals' is absent", "an array");
       check_written("intervals_grad", options.intervals_grad, with(u.shape, 1));
     }
     using enum access;
@@ -126,8 +126,7 @@ struct s5_call {
           element_count(shape) == 0 ||
               (view.data != nullptr && (shape.channel <= 1 || view.strides.channel == 1) &&
                (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
-          "an array of one group: channels contiguous, steps one after the other",
-          text(view.strides));
+          "an array of one group with contiguous channels and ascending steps", text(view.strides));
   }
   // The same check for an array that is written, whose rows must not overlap.
   template <class E>
@@ -136,18 +135,19 @@ struct s5_call {
     check_rows(argument, view, shape);
     const bool apart = shape.batch <= 1 || std::abs(view.strides.batch) >=
                                                (shape.time - 1) * view.strides.time + shape.channel;
-    check(argument, element_count(shape) == 0 || apart, "rows apart from each other",
+    check(argument, element_count(shape) == 0 || apart, "rows that do not overlap",
           text(view.strides));
   }
   void check_ends(bool absent) const {
     check("initial_state", !bidirectional || absent,
-          "no states to start from or to end with where states run both ways", "one");
+          "no initial or final state, since the system is bidirectional", "a state");
   }
   template <class Options>
   void check_intervals(const Options& options, const extents& shape) const {
     if (!varies)
-      return check("gates", options.gates.absent(), "no array where there are no intervals", "one");
-    check("intervals", !ring, "a method with steps", "ring");
+      return check("gates", options.gates.absent(), "an absent array, since 'intervals' is absent",
+                   "an array");
+    check("intervals", !ring, "a discretisation with steps", "ring");
     check_rows("intervals", options.intervals, with(shape, 1));
     if constexpr (requires { options.intervals_grad; })
       check_rows("gates", options.gates, with(shape, states));

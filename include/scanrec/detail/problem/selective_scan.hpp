@@ -44,14 +44,14 @@ class selective_call : call_arrays<V, Rows> {
     require("c", !arrays.c.absent());
     states_ = arrays.a.shape.group;
     if (states_ < 1 || states_ > std::numeric_limits<int>::max())
-      refuse("a", "1 to 2^31 - 1 states, as its group axis", text(arrays.a.shape));
+      refuse("a", "1 to 2^31 - 1 states on its group axis", text(arrays.a.shape));
     for (const auto& [bc, of] : {named_bc{"b", &arrays.b}, named_bc{"c", &arrays.c}})
       if (!of->steps.absent()) take_groups(bc, of->steps.shape().channel);
     std::int64_t bytes = sizeof(std::complex<double>);
     for (const std::int64_t n : {shape.batch, shape.time, shape.channel, states_})
       bytes = clipped_product(bytes, std::max<std::int64_t>(n, 1));
     if (bytes >= most_array_bytes)
-      refuse("u", "fewer than 2^52 bytes of states of all steps",
+      refuse("u", "fewer than 2^52 bytes for the states of all steps",
              text(shape, " with ", states_, " states"));
   }
 
@@ -91,12 +91,12 @@ class selective_call : call_arrays<V, Rows> {
   bc_array<V, Rows> bc(const char* name, const bc_view<E>& of) {
     bc_array<V, Rows> m;
     if ((!of.steps.absent() || !of.imaginary.absent()) && !of.channels.absent())
-      refuse(name, "an array of every step, or one of every channel", "both");
+      refuse(name, "an array per step or an array per channel", "both");
     if (!is_complex<V> && !of.imaginary.absent())
-      refuse(name, "no imaginary part where 'a' is real", "one");
+      refuse(name, "no imaginary part, since 'a' is real", "an imaginary part");
     if (is_complex<V> && of.steps.absent() != of.imaginary.absent())
       refuse(name, "a real and an imaginary part",
-             of.steps.absent() ? "the imaginary one alone" : "the real one alone");
+             of.steps.absent() ? "only the imaginary part" : "only the real part");
     m.channels = per_channel(name, of.channels, states_);
     const extents wanted{
         .batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_};
@@ -110,11 +110,11 @@ class selective_call : call_arrays<V, Rows> {
   /// A gradient of B or C.
   bc_array<V, Rows> bc_grad(const char* name, const bc_view<V>& of, const bc_view<const V>& value) {
     if (!of.steps.absent() && value.steps.absent())
-      refuse(name, "an array of every channel, as that which it is the gradient of",
-             "one of every step");
+      refuse(name, "an array per channel, like the array whose gradient it is",
+             "an array per step");
     if (!of.channels.absent() && value.channels.absent())
-      refuse(name, "an array of every step, as that which it is the gradient of",
-             "one of every channel");
+      refuse(name, "an array per step, like the array whose gradient it is",
+             "an array per channel");
     return bc(name, of);
   }
   recurrence::reset_field resets(const sequence_view<const bool>& resets) {
@@ -151,12 +151,12 @@ class selective_call : call_arrays<V, Rows> {
 
   void take_groups(const char* name, std::int64_t groups) {
     if (groups < 1 || shape_.channel % groups != 0)
-      refuse(name,
-             text("groups, as its channel axis, of which ", shape_.channel,
-                  " channels are a multiple"),
-             text(groups));
+      refuse(
+          name,
+          text("a number of groups (its channel axis) that divides ", shape_.channel, " channels"),
+          text(groups));
     if (grouped_ && groups != groups_)
-      refuse(name, text("as many groups as 'b' has, ", groups_), text(groups));
+      refuse(name, text(groups_, " groups like 'b'"), text(groups));
     groups_ = groups, grouped_ = true;
   }
   extents shape_;
@@ -213,12 +213,13 @@ selective_vjp_problem<V, Rows> make_selective_scan_vjp(
   p.d_grad = c.per_channel("d_grad", gradients.d);
   p.z_grad = c.rows("z_grad", gradients.z);
   if (p.z_grad.present() && !p.z.present())
-    refuse("selective_scan_vjp", "z_grad", "no array where there is no z", "one");
+    refuse("selective_scan_vjp", "z_grad", "an absent array, since 'z' is absent", "an array");
   p.bias_grad = c.per_channel("delta_bias_grad", gradients.delta_bias);
   p.initial_grad = c.state("initial_grad", gradients.initial_state);
   p.intervals_grad = c.per_step("intervals_grad", gradients.intervals);
   if (p.intervals_grad.present() && !p.intervals.present())
-    refuse("selective_scan_vjp", "intervals_grad", "no array where there are no intervals", "one");
+    refuse("selective_scan_vjp", "intervals_grad", "an absent array, since 'intervals' is absent",
+           "an array");
   p.update = gradients.update == update::accumulate;
   c.finish(p, std::array<in_place_pair, 5>{{{"u_grad", "u"},
                                             {"u_grad", "out_grad"},

@@ -15,9 +15,9 @@ constexpr void check_recurrence() {
   static_assert(               \
       requires { __VA_ARGS__; }, "scanrec: this recurrence has no " what)
   SCANREC_HAS("`value`, the compute type of its states", typename R::value);
-  SCANREC_HAS("`arrays`, the array_list of what it reads and writes", typename R::arrays);
-  SCANREC_HAS("`one_by_one`, whether lanes are single sequences", R::one_by_one);
-  SCANREC_HAS("`any_operator`, whether maps are elements of an operator", R::any_operator);
+  SCANREC_HAS("`arrays`, the array_list of its inputs and outputs", typename R::arrays);
+  SCANREC_HAS("`one_by_one`, whether its lanes are single sequences", R::one_by_one);
+  SCANREC_HAS("`any_operator`, whether its maps are elements of an operator", R::any_operator);
   if constexpr (requires {
                   typename R::value;
                   typename R::arrays;
@@ -25,31 +25,32 @@ constexpr void check_recurrence() {
     using lane = simd::lane_t<typename R::value, 1>;
     using position = recurrence::position<recurrence::lane_axis::channel>;
     SCANREC_HAS("`sums<Lane>`, the running sums of its outputs", typename R::template sums<lane>);
-    SCANREC_HAS("`map_of<Lane>`, what is composed", typename R::template map_of<lane>);
-    SCANREC_HAS("`state_of<Lane>`, what is carried", typename R::template state_of<lane>);
-    SCANREC_HAS("`load<Lane>(position) const`, what a step reads",
+    SCANREC_HAS("`map_of<Lane>`, the map of a step", typename R::template map_of<lane>);
+    SCANREC_HAS("`state_of<Lane>`, the state that is carried", typename R::template state_of<lane>);
+    SCANREC_HAS("`load<Lane>(position) const`, which loads the inputs of a step",
                 std::declval<const R&>().template load<lane>(position{}));
     if constexpr (requires { std::declval<const R&>().template load<lane>(position{}); }) {
       using step = step_of<R>;
       using state = typename R::template state_of<lane>;
       using sums = typename R::template sums<lane>;
-      SCANREC_HAS("`map(position, step) const`, the step as a map",
+      SCANREC_HAS("`map(position, step) const`, which returns the map of a step",
                   std::declval<const R&>().map(position{}, std::declval<const step&>()));
-      SCANREC_HAS("`next(position, step, before) const`, what is carried after the step",
+      SCANREC_HAS("`next(position, step, before) const`, which returns the state after a step",
                   std::declval<const R&>().next(position{}, std::declval<const step&>(),
                                                 std::declval<state>()));
       SCANREC_HAS("`finish(position, step, before, after, sums) const`, which writes the outputs",
                   std::declval<const R&>().finish(position{}, std::declval<const step&>(),
                                                   std::declval<state>(), std::declval<state>(),
                                                   std::declval<sums&>()));
-      SCANREC_HAS("`begin<Lane>(position) const`, the first state to carry",
+      SCANREC_HAS("`begin<Lane>(position) const`, which returns the initial state",
                   std::declval<const R&>().template begin<lane>(position{}));
-      SCANREC_HAS("`end(position, after) const`, what becomes of the last",
+      SCANREC_HAS("`end(position, after) const`, which takes the final state",
                   std::declval<const R&>().end(position{}, std::declval<state>()));
       SCANREC_HAS("`flush(position, sums) const`, which moves running sums to the accumulators",
                   std::declval<const R&>().flush(position{}, std::declval<sums&>()));
-      SCANREC_HAS("`touch_rest<Lane>(position) const`, which brings to the cache what `map` leaves",
-                  std::declval<const R&>().template touch_rest<lane>(position{}));
+      SCANREC_HAS(
+          "`touch_rest<Lane>(position) const`, which caches the arrays that only `finish` needs",
+          std::declval<const R&>().template touch_rest<lane>(position{}));
     }
   }
 #undef SCANREC_HAS

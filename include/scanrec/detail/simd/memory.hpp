@@ -268,7 +268,7 @@ SCANREC_INLINE void store_some(S* p, L x, int count) {
 /// Whether any of N bytes is set.
 template <int N>
 SCANREC_INLINE bool any_set(const bool* p) {
-  static_assert(N % 8 == 0, "scanrec: whole words");
+  static_assert(N % 8 == 0, "scanrec: N must be a multiple of 8");
   std::uint64_t words[N / 8], any = 0;
   std::memcpy(words, p, N);
   for (const std::uint64_t word : words) any |= word;

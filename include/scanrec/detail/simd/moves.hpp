@@ -178,7 +178,7 @@ SCANREC_INLINE void deinterleave(pack<T, leaf_lanes<T>> (&x)[M]) {
     detail::unrolled<M / 2>([&](auto i)
                                 SCANREC_LAMBDA { x[2 * i] = even[i], x[2 * i + 1] = odd[i]; });
   } else if constexpr (M > 1) {
-    static_assert(M % 3 == 0, "scanrec: elements of 2^i 3^j numbers");
+    static_assert(M % 3 == 0, "scanrec: M must be a product of twos and threes");
     P of_three[3][M / 3];
     detail::unrolled<M>([&](auto i) SCANREC_LAMBDA {
       constexpr int k = i % 3, j = i / 3;

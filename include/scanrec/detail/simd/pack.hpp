@@ -35,7 +35,8 @@ struct raw {
 
 template <class T, int N>
 struct pack {
-  static_assert(N % 2 == 0 && N > leaf_lanes<T>, "scanrec: a pack halves down to a register");
+  static_assert(N % 2 == 0 && N > leaf_lanes<T>,
+                "scanrec: N must be a register's lanes times a power of 2");
   using value_type = T;
   static constexpr int lanes = N;
   pack<T, N / 2> lo, hi;

@@ -168,8 +168,8 @@ SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
 #endif
     return half_lanes<n>::to_float(load_u16<n>(p));
   } else {
-    static_assert(std::is_same_v<S, bool>, "scanrec: no such conversion on load");
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "scanrec: a mask lane");
+    static_assert(std::is_same_v<S, bool>, "scanrec: unsupported stored type of a load");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "scanrec: a mask lane must have 4 or 8 bytes");
     using i32 = typename raw<std::int32_t, n>::type;
     if constexpr (sizeof(T) == 4)
       return __builtin_convertvector((i32)load_u8<n>(p), vector);
@@ -199,7 +199,7 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
     const u32 quiet = bits | 0x400000u;
     return to_u16<n>((x != x ? quiet : rounded) >> 16);
   } else {
-    static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
+    static_assert(std::is_same_v<S, float16>, "scanrec: unsupported stored type of a store");
 #if defined(__F16C__)
     [[maybe_unused]] constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 #if defined(__AVX512F__)

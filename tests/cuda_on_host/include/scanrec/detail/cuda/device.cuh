@@ -97,7 +97,8 @@ inline float reciprocal_nearby(float x) {
 
 template <class T>
 T exchange(T mine, int lane) {
-  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
+  static_assert(std::is_trivially_copyable_v<T>,
+                "scanrec: values that threads exchange must be trivially copyable");
   std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
   return mine;
 }
