@@ -578,12 +578,16 @@ def test_invalid_arguments_raise_when_traced(error, words, call):
 
 def test_traced_options_and_numpy_calls_on_tracers_raise():
     reversed = lambda x, reverse: linear_scan(0.5, x, reverse=reverse)
-    with pytest.raises(TypeError, match="'reverse': expected True or False, known when .*static_argnames"):
+    with pytest.raises(
+        TypeError, match="'reverse': expected True or False, known when .*static_argnames"
+    ):
         jax.jit(reversed)(ONES, True)
     jax.jit(reversed, static_argnames="reverse")(ONES, reverse=True)
     with pytest.raises(TypeError, match="'axis': expected an integer, known .*static_argnames"):
         jax.jit(lambda x, axis: linear_scan(0.5, x, axis=axis))(ONES, 0)
-    with pytest.raises(TypeError, match=r"'input': expected an array of .*\(for traced or differentiated"):
+    with pytest.raises(
+        TypeError, match=r"'input': expected an array of .*\(for traced or differentiated"
+    ):
         jax.jit(lambda x: scanrec.linear_scan(0.5, x))(ONES)
 
 

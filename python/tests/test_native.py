@@ -71,7 +71,7 @@ SELECTIVE = dict(
 
 def selective_arrays(random):
     """Return the input arrays of a selective scan with the sizes of SELECTIVE."""
-    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), skip=(4,))
+    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), d=(4,))
     return {name: random(*shape) for name, shape in shapes.items()}
 
 

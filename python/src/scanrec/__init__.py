@@ -27,7 +27,7 @@ _PARTS = {"compat", "jax", "torch"}
 
 
 def show_config() -> None:
-    """Prints the version, and what was chosen for this machine."""
+    """Print the version, the instruction set, the number of threads and the support of GPUs."""
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
@@ -44,6 +44,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    # Parts that were imported: who looks at all that is here, as help does, need not have the
-    # frameworks.
+    # Lists only parts that were imported: help and completion work without the frameworks.
     return sorted({*__all__, *(_PARTS & globals().keys())})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that all frameworks share: shapes and element types, by name, before anything runs."""
+"""Checks of shapes, element types and options of calls, shared by all frameworks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     *("recomputes", "refuse", "stack_axis", "time_axis", "unstacked"),
 ]
 
-#: Element types, and what states at the edges (initial, final) of each are.
+#: The element types of calls, and the type of the boundary states (initial and final) of each.
 BOUNDARY_DTYPES = {
     "float32": "float32",
     "float64": "float64",
@@ -37,27 +37,31 @@ def refuse(
     error: type[Exception] = ValueError,
     cause: BaseException | None = None,
 ) -> NoReturn:
-    """Raises, in the words of all of the library's errors."""
+    """Raise an error about an argument, in the form of all errors of the library."""
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}") from cause
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number of Python, which has no element type; NumPy's have."""
+    """Whether a value is a Python number, which has no element type. NumPy scalars have one."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
 def check_number(call: str, argument: str, value: complex) -> None:
-    """Refuses an integer of Python that no element type comes near to."""
+    """Raise an error for a Python integer that is beyond the range of all element types."""
     if isinstance(value, int):
         try:
             float(value)
         except OverflowError:
-            refuse(call, argument, "a number below 1.8e308", f"one of {value.bit_length()} bits")
+            got = f"an integer of {value.bit_length()} bits"
+            refuse(call, argument, "a number below 1.8e308", got)
 
 
 def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
-    """Returns a value as an array of NumPy. Frameworks refuse to convert tensors that record
-    gradients, and arrays of a traced program; their errors do not name the argument."""
+    """Return a value as a NumPy array.
+
+    Frameworks refuse to convert tensors that record gradients and arrays of a traced program. Their
+    errors do not name the argument, so this function raises its own.
+    """
     kind = type(value)
     if kind is np.ndarray:
         return value  # type: ignore[no-any-return]
@@ -67,7 +71,7 @@ def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
     except Exception as error:
         framework = kind.__module__.partition(".")[0].removesuffix("lib")
         if framework in ("jax", "torch"):
-            expected += f" (scanrec.{framework} has this call for what is traced or differentiated)"
+            expected += f" (for traced or differentiated arrays call scanrec.{framework})"
         refuse(call, argument, expected, f"{kind.__name__}: {error}", TypeError, error)
     if array.dtype.kind == "O" and not hasattr(value, "dtype"):
         refuse(call, argument, expected, kind.__name__, TypeError)
@@ -77,8 +81,8 @@ def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
     return array
 
 
-#: Behind what has to be known by then, in the words of errors.
-_WHEN_TRACED = " when the call is traced (static_argnames of jax.jit)"
+#: Follows the expected value in errors about values that must be known during tracing.
+_WHEN_TRACED = ", known when the call is traced (static_argnames of jax.jit)"
 
 
 def _is_traced(value: object) -> bool:
@@ -86,13 +90,16 @@ def _is_traced(value: object) -> bool:
 
 
 def flag(call: str, argument: str, value: object) -> bool:
-    """Returns a switch. Values that a traced program knows only when it runs are refused. So are
-    tensors, whose values a compiled program would have to wait for."""
+    """Return a Boolean option.
+
+    Values that a traced program knows only when it runs raise TypeError. So do tensors: a compiled
+    program would have to wait for their values.
+    """
     if value is True or value is False:
         return value
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    if type(value).__module__.startswith("torch"):  # whose numbers are not to be asked for
+    if type(value).__module__.startswith("torch"):  # reading its value would wait for it
         refuse(call, argument, "True or False", type(value).__name__, TypeError)
     if "bool" not in str(getattr(value, "dtype", "")):
         refuse(call, argument, "True or False", repr(value), TypeError)
@@ -105,7 +112,7 @@ def flag(call: str, argument: str, value: object) -> bool:
 
 
 def count(call: str, argument: str, value: Any) -> int:
-    """Returns a whole number, 1 or more."""
+    """Return an integer of 1 or more."""
     expected = "an integer of 1 or more"
     try:
         found = operator.index(value) if not isinstance(value, bool) else None
@@ -119,14 +126,14 @@ def count(call: str, argument: str, value: Any) -> int:
 
 
 def time_axis(call: str, axis: Any, shape: Sequence[int], name: str = "axis") -> int:
-    """Returns the axis of time, counted from the front. ``name`` is that of the argument."""
+    """Return the time axis, counted from the front. ``name`` is the name of the argument."""
     try:
         index = operator.index(axis)
     except TypeError:
         traced = _WHEN_TRACED if _is_traced(axis) else ""
         refuse(call, name, f"an integer{traced}", repr(axis), TypeError)
     if not -len(shape) <= index < len(shape):
-        one = ": 0 for one sequence" if len(shape) == 1 else ""
+        one = " (0 for a single sequence)" if len(shape) == 1 else ""
         refuse(call, name, f"an axis of an input of shape {tuple(shape)}{one}", index)
     return index % len(shape)
 
@@ -137,7 +144,7 @@ def boundary_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def contiguous(shape: Sequence[int]) -> list[int]:
-    """Strides in C order, in elements, 0 along axes of one element; of empty arrays, too."""
+    """Strides of a contiguous array in elements, 0 along axes of extent 1. Extents may be 0."""
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(0 if n == 1 else step)
@@ -154,7 +161,7 @@ def _broadcasts(got: Sequence[int], wanted: Sequence[int]) -> bool:
 def check_shape(
     call: str, argument: str, got: Sequence[int], wanted: Sequence[int], *, equal: bool = False
 ) -> None:
-    """Refuses a shape that is not ``wanted``, or does not broadcast to it."""
+    """Raise an error unless a shape is ``wanted`` (with ``equal``) or broadcasts to it."""
     got, wanted = tuple(got), tuple(wanted)
     if not (got == wanted if equal else _broadcasts(got, wanted)):
         expected = "shape" if equal else "a shape that broadcasts to"
@@ -162,17 +169,17 @@ def check_shape(
 
 
 def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Returns the shape that resets broadcast to: that of the input, or one with a further step."""
+    """Return the shape that resets broadcast to: that of the input, or with one more step."""
     steps = shape[axis]
     from_end = len(got) - (len(shape) - axis)
     whole = from_end >= 0 and got[from_end] in (steps, steps + 1)
     wanted = (*shape[:axis], got[from_end] if whole else steps, *shape[axis + 1 :])
     if not (whole and _broadcasts(got, wanted)):
         expected = f"a shape that broadcasts to {tuple(shape)}, "
-        expected += f"with all of its {steps} steps on axis {axis}"
+        expected += f"with all {steps} steps on axis {axis}"
         for_all = (*got, 1)
         if len(for_all) == len(shape) and for_all[axis] in (steps, steps + 1):
-            expected += f", as {for_all} does"
+            expected += f" (such as {for_all})"
         refuse(call, "resets", f"{expected}, or one more", tuple(got))
     return wanted
 
@@ -187,37 +194,37 @@ def _check_name(call: str, argument: str, value: object, names: Collection[str])
 
 
 def check_discretisation(call: str, value: object) -> None:
-    """Refuses values that name no way to make a recurrence of a continuous system."""
+    """Raise an error for an unknown discretisation method."""
     _check_name(call, "discretisation", value, ("zero_order_hold", "bilinear"))
 
 
 def pool_size(call: str, pool: Any) -> int:
-    """Returns the number of pre-activations of a kind of pooling."""
+    """Return the number of pre-activations of a kind of pooling."""
     _check_name(call, "pool", pool, POOLS)
     return POOLS[pool]
 
 
 def recomputes(call: str, memory: object) -> bool:
-    """Whether states are recomputed for the gradient."""
+    """Whether the option ``memory`` asks to recompute states for the gradient."""
     _check_name(call, "memory", memory, ("store", "recompute"))
     return memory == "recompute"
 
 
 def number(call: str, argument: str, value: object) -> float:
-    """Returns a finite number of Python, not a traced one."""
+    """Return a finite Python number. Arrays and traced values raise TypeError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        refuse(call, argument, "a number of Python's", type(value).__name__, TypeError)
+        refuse(call, argument, "a Python number", type(value).__name__, TypeError)
     check_number(call, argument, value)
-    # In comparisons that programs of PyTorch can make of numbers that they do not know yet.
+    # Comparisons, not isfinite: torch.compile supports these for numbers that it does not know.
     if not -sys.float_info.max <= value <= sys.float_info.max:
         refuse(call, argument, "a finite number", value)
     return float(value)
 
 
 def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
-    """The axis along which pre-activations lie side by side: the last one that is not time."""
+    """The axis along which pre-activations are side by side: the last one that is not time."""
     if len(shape) < 2:
-        refuse(call, "pre", "axes of time and of channels", f"shape {tuple(shape)}")
+        refuse(call, "pre", "a time axis and a channel axis", f"shape {tuple(shape)}")
     at = len(shape) - (2 if axis == len(shape) - 1 else 1)
     if shape[at] % count != 0:
         refuse(call, "pre", f"a multiple of {count} channels on axis {at}", f"shape {tuple(shape)}")
@@ -225,27 +232,27 @@ def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
 
 
 def unstacked(shape: Sequence[int], at: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(shape with the stack as an axis of its own, shape of one of its parts)."""
+    """Return the shape with a separate axis for the stack, and the shape of one of its parts."""
     channels = shape[at] // count
     before, after = tuple(shape[:at]), tuple(shape[at + 1 :])
     return (*before, count, channels, *after), (*before, channels, *after)
 
 
 def check_real(call: str, argument: str, dtype: str) -> None:
-    """Refuses an element type that gates are not computed in."""
+    """Raise an error for a complex type, which activations do not support."""
     check_dtype(call, argument, dtype)
     if dtype.startswith("complex"):
         refuse(call, argument, "a real type", dtype, TypeError)
 
 
 def check_dtype(call: str, argument: str, dtype: str) -> None:
-    """Refuses an element type that no kernel knows."""
+    """Raise an error for an element type that no kernel supports."""
     if dtype not in BOUNDARY_DTYPES:
         refuse(call, argument, "one of " + ", ".join(BOUNDARY_DTYPES), dtype, TypeError)
 
 
 def check_given(call: str, given: Mapping[str, object]) -> None:
-    """Refuses a state space that lacks what every one has."""
+    """Raise an error if an array that every state space needs is absent."""
     for name in ("u", *(("nu", "theta") if call == "lru" else ("lambda_",)), "b", "c"):
         if given[name] is None:
             refuse(call, name, "an array", "None", TypeError)
@@ -257,12 +264,14 @@ def check_state_space(
     dtypes: Mapping[str, str],
     reverse: bool,
 ) -> bool:
-    """Refuses arrays of a state space whose shapes or types do not fit together. Absent arrays have
-    the shape None. Returns whether the system runs both ways, instead of in reverse."""
+    """Raise an error if the shapes or types of the arrays of a state space do not fit together.
+
+    ``given`` has the shapes, None for absent arrays. Returns whether the system is bidirectional.
+    """
     shapes = {name: tuple(shape) for name, shape in given.items() if shape is not None}
     u, c = shapes["u"], shapes["c"]
     if len(u) < 2:
-        refuse(call, "u", "axes of time and of inputs", f"shape {u}")
+        refuse(call, "u", "a time axis and an input axis", f"shape {u}")
     for name, dtype in dtypes.items():
         if name == "initial_state":  # any number
             continue
@@ -279,14 +288,14 @@ def check_state_space(
         if name in shapes:
             check_shape(call, name, shapes[name], wanted, equal=True)
     if len(c) != 2 or c[1] not in (states, 2 * states):
-        refuse(call, "c", f"shape (Q, {states}), or (Q, {2 * states}) to run both ways", c)
+        refuse(call, "c", f"shape (Q, {states}), or (Q, {2 * states}) if bidirectional", c)
     if "d" in shapes and c[0] != inputs:
-        refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
+        refuse(call, "d", f"None for {inputs} inputs and {c[0]} outputs", shapes["d"])
     both_ways = c[1] == 2 * states and states > 0
     if both_ways and reverse:
-        refuse(call, "reverse", "False of a system that runs both ways", True)
+        refuse(call, "reverse", "False for a bidirectional system", True)
     if both_ways and "initial_state" in shapes:
-        refuse(call, "initial_state", "none of a system that runs both ways", "an array")
+        refuse(call, "initial_state", "None for a bidirectional system", "an array")
     for name, wanted in {"initial_state": (*u[:-2], states), "intervals": u[:-1]}.items():
         if name in shapes:
             check_shape(call, name, shapes[name], wanted)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libscanrec_cuda: the C interface of ``include/scanrec/c/scanrec_cuda.h``, through ctypes.
 
-A library of its own, which not every build has, loaded when it is first needed.
+A separate library, which a build may lack. It is loaded when it is first needed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class _Queue(ctypes.Structure):
     ]
 
 
-#: What builds them, whatever GPUs the machine has.
+#: The command that builds the kernels. The machine needs no GPU.
 BUILD = "CMAKE_ARGS=-DSCANREC_CUDA=ON pip install -v --force-reinstall --no-deps ./python"
 
 
 def has_driver() -> bool:
-    """Whether this machine has a driver for GPUs."""
+    """Whether this machine has a driver for NVIDIA GPUs."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -49,7 +49,7 @@ def is_built() -> bool:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library. Raises RuntimeError where this build has none."""
+    """Return the library. Raises RuntimeError if this build has none."""
     if not is_built():
         raise RuntimeError(
             f"scanrec: this build has no kernels for GPUs ({PATH.name}); with nvcc 12.3 or newer "
@@ -67,7 +67,7 @@ def call(
     allocate: Callable[[int], int],
     **problem: Any,
 ) -> None:
-    """Queues a native call on arrays in the memory of the current GPU.
+    """Queue a native call on arrays in the memory of the current GPU.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def call(
     stream:
         The CUDA stream; None is the default stream.
     allocate:
-        Returns the address of so many bytes of the GPU's memory, which work that is queued in the
-        stream until the call returns may use.
+        A function of a number of bytes that returns the address of a workspace of this size in the
+        GPU's memory. Work that the call queues in the stream uses it.
     """
     prepared = _native.Prepared(
         name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem
@@ -92,7 +92,7 @@ def run(
     stream: int | None,
     allocate: Callable[[int], int],
 ) -> None:
-    """Queues a prepared call on arrays at these addresses, in the order of its strides."""
+    """Queue a prepared call on arrays at these addresses, in the order of its strides."""
     raised: list[BaseException] = []
 
     def allocated(_: int | None, bytes: int) -> int | None:
@@ -106,6 +106,6 @@ def run(
     function = getattr(library(), f"scanrec_cuda_{prepared.name}")
     status = function(prepared.problem, prepared.arrays(addresses), ctypes.byref(queue))
     if raised:
-        raise raised.pop()  # which keeps no frames alive
+        raise raised.pop()  # pop: no reference from this frame to the traceback
     if status != 0:
         _native.raise_error(library(), "scanrec_cuda_", status, prepared.name)

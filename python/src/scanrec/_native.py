@@ -37,7 +37,7 @@ _OPERATIONS = LINEAR, GATED, SELECTIVE, CONV1D
 #: The native calls by name.
 CALLS = {call.name: call for op in _OPERATIONS for call in op.calls}
 
-#: The names of those that run on GPUs, too.
+#: The names of the calls that also run on GPUs.
 GPU_CALLS = [call.name for op in _OPERATIONS if op.on_gpu for call in op.calls]
 
 #: ``enum scanrec_dtype`` by the names of NumPy.
@@ -49,7 +49,7 @@ _CHECKPOINT_INTERVAL = 128
 
 
 def checkpoint_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of the checkpoints of sequences of this shape. Up to 128 steps there are none."""
+    """The shape of the checkpoints of sequences of this shape. It is empty up to 128 steps."""
     count = max(shape[axis] - 1, 0) // _CHECKPOINT_INTERVAL
     return (*shape[:axis], count, *shape[axis + 1 :])
 
@@ -62,10 +62,11 @@ class Array(NamedTuple):
 
 
 def load(path: Path, prefix: str, calls: Iterable[str] = CALLS) -> ctypes.CDLL:
-    """Loads a library that has these calls. The names of its functions begin with a prefix.
+    """Load a library that has these calls. The names of its functions begin with a prefix.
 
-    Functions take bytes, or addresses: ctypes would need longer to check types than a small call
-    takes."""
+    The functions take bytes or addresses: type checks of ctypes would take longer than a small
+    call.
+    """
     try:
         lib = ctypes.CDLL(os.fspath(path))
     except OSError as error:
@@ -91,7 +92,7 @@ def version() -> str:
 
 
 def instruction_set() -> str:
-    """The instruction set in use. Raises RuntimeError if this CPU has none of the build's."""
+    """The instruction set in use. Raises RuntimeError if this CPU supports none of the build's."""
     return str(_lib.scanrec_instruction_set() or raise_error(_lib, "scanrec_", 3), "ascii")
 
 
@@ -108,7 +109,7 @@ class ArgumentError(ValueError):
     call, argument:
         The native names.
     reason:
-        What was expected, and what came.
+        The expected and the actual value, as text.
     """
 
     def __init__(self, call: str, argument: str, reason: str):
@@ -116,7 +117,7 @@ class ArgumentError(ValueError):
         self.argument, self.reason = argument, reason
 
     def renamed(self, call: str, names: Mapping[str, str]) -> ArgumentError:
-        """The same error under a user's names for the call and its arguments."""
+        """Return the same error with a user's names of the call and its arguments."""
         reason = self.reason
         for native, name in names.items():
             reason = reason.replace(f"'{native}'", f"'{name}'")
@@ -124,7 +125,7 @@ class ArgumentError(ValueError):
 
 
 def raise_error(lib: ctypes.CDLL, prefix: str, status: int, call: str = "") -> NoReturn:
-    """Raises the exception for the status of a call of a library."""
+    """Raise the exception for the status of a call of a library."""
     message, argument, reason = (
         getattr(lib, f"{prefix}last_error{part}")().decode()
         for part in ("", "_argument", "_reason")
@@ -229,9 +230,9 @@ class Prepared:
     name:
         The call.
     strides:
-        The strides of each array, in elements, by its name. Arrays that are left out are absent.
+        The strides of each array, in elements, by name. Arrays without an entry are absent.
     dtypes:
-        The element types of arrays that have one of their own and differ from ``dtype``.
+        The element types of the arrays whose type differs from ``dtype``.
     dtype, shape, **problem:
         The problem: the fields of ``scanrec_problem``; of ``scanrec_selective_problem``, whose
         shape is (batch, time, channel, states, groups); or of ``scanrec_causal_conv1d_problem``,
@@ -273,8 +274,8 @@ class Prepared:
         return self._pack(*fields)
 
     def run(self, addresses: Sequence[int]) -> None:
-        """Runs the call on arrays at these addresses, in the order of the strides. The arrays must
-        be large enough: nobody checks that."""
+        """Run the call on arrays at these addresses, in the order of the strides. The caller
+        ensures that the arrays are large enough: nothing checks it."""
         status = self.function(self.problem, self.arrays(addresses))
         if status != 0:
             raise_error(_lib, "scanrec_", status, self.name)
@@ -286,6 +287,6 @@ def call(
     dtypes: Mapping[str, str] | None = None,
     **problem: Any,
 ) -> None:
-    """Runs a native call on arrays by their names, with the arguments of :class:`Prepared`."""
+    """Run a native call on arrays by their names, with the arguments of :class:`Prepared`."""
     prepared = Prepared(name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem)
     prepared.run([x.data for x in arrays.values()])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of packages that are imported when first asked for."""
+"""Lazy import of the submodules of packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["importer"]
 
 
 def importer(package: str, parts: Collection[str]) -> Callable[[str], ModuleType]:
-    """The ``__getattr__`` of a package with these parts."""
+    """Return a ``__getattr__`` for a package that imports these parts at the first access."""
 
     def __getattr__(name: str) -> ModuleType:
         if name not in parts:

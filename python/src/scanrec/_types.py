@@ -12,10 +12,10 @@ Discretisation: TypeAlias = Literal["zero_order_hold", "bilinear"]
 Memory: TypeAlias = Literal["store", "recompute"]
 Pool: TypeAlias = Literal["f", "fo", "ifo"]
 
-#: What a layer goes on from: an array, or a named tuple of several.
+#: The state of a layer: an array, or a named tuple of arrays.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
     State = _TypeVar("State", default=Any)
-else:  # before Python 3.13 without a default
+else:  # typing.TypeVar has no defaults before Python 3.13
     State = TypeVar("State")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arguments of the calls as arrays that primitives take: checked, of one type and one rank."""
+"""Conversion of arguments to arrays that primitives take: checked, of one type and one rank."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ of_rank = jax.lax.broadcast_to_rank
 
 
 def boundary_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The type that arrays of a type are computed in, which initial and final states have."""
+    """The type that arrays of a type are computed in. Boundary states (initial, final) have it."""
     return np.dtype(arguments.BOUNDARY_DTYPES[np.dtype(dtype).name])
 
 
 def given(call: str, name: str, value: Any) -> Any:
-    """Returns the value as a number of Python or an array of JAX or NumPy. Variables of Flax are
+    """Return the value as a Python number, or as an array of JAX or NumPy. Variables of Flax are
     converted by their own method."""
     if arguments.is_number(value) or isinstance(value, jax.Array):
         return value
@@ -38,7 +38,7 @@ def given(call: str, name: str, value: Any) -> Any:
 
 
 def array_of(call: str, name: str, value: Any) -> jax.Array:
-    """Returns the value as an array of any type. Raises an error that names the argument."""
+    """Return the value as an array of any type. Raises an error that names the argument."""
     value = given(call, name, value)
     try:
         return jnp.asarray(value)
@@ -57,7 +57,7 @@ def is_known(x: Any) -> bool:
 
 
 def checked(call: str, name: str, value: Any) -> Any:
-    """Returns a number or an array. Raises TypeError if no kernel has its element type."""
+    """Return a number or an array. Raises TypeError if no kernel has its element type."""
     value = given(call, name, value)
     if not arguments.is_number(value):
         arguments.check_dtype(call, name, value.dtype.name)
@@ -65,17 +65,17 @@ def checked(call: str, name: str, value: Any) -> Any:
 
 
 def aligned(call: str, name: str, value: Any, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
-    """Returns the value as an array of the rank of a shape that it broadcasts to."""
+    """Return the value as an array of the rank of a shape that it broadcasts to."""
     array = jnp.asarray(value, dtype)
     arguments.check_shape(call, name, array.shape, shape)
     return of_rank(array, len(shape))
 
 
 def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
-    """The element type of a call whose values include an initial state, the last of them."""
+    """Return the element type of a call on these values. The last one is an initial state."""
     *others, first = values
     first = checked(call, name, first)
-    # Numbers, and arrays made of numbers, have no type of their own and promote to any other.
+    # Python numbers, and arrays made from them, are weakly typed: any other type overrides theirs.
     with jax.numpy_dtype_promotion("standard"):
         weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16
     if weak or jnp.result_type(first) == boundary_dtype(dtype):
@@ -86,7 +86,7 @@ def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
 def boundary_of(
     call: str, value: Any, shape: Sequence[int], axis: int, dtype: DTypeLike
 ) -> jax.Array:
-    """Returns an initial state with an axis of time of extent 1."""
+    """Return an initial state with a time axis of extent 1."""
     boundaries = arguments.boundary_shape(shape, axis)
     return jnp.expand_dims(
         aligned(call, "initial_state", value, boundaries, boundary_dtype(dtype)), axis
@@ -101,12 +101,12 @@ def _booleans(call: str, name: str, value: Any) -> jax.Array:
 
 
 def reset_mask_of(call: str, resets: Any, shape: Sequence[int], axis: int) -> jax.Array:
-    """Returns the reset mask with the rank of the input."""
+    """Return the reset mask with the rank of the input."""
     reset_mask = _booleans(call, "resets", resets)
     shape = arguments.check_resets(call, reset_mask.shape, shape, axis)
     return aligned(call, "resets", reset_mask, shape, np.bool_)
 
 
 def zoneout_of(call: str, zoneout: Any, shape: Sequence[int]) -> jax.Array:
-    """Returns the mask of steps that keep the state, with the rank of the input."""
+    """Return the mask of steps that keep the state, with the rank of the input."""
     return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, np.bool_)

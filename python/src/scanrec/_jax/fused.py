@@ -13,13 +13,14 @@ tangent   that of the composed value's  adjoint
 adjoint   that of the composed value's  tangent
 ========= ============================= ===============
 
-Tangent and adjoint are linear in tangents and cotangents. If only these have tangents, each is its
-own tangent. The tangent has a kernel only if the operation says so. Otherwise it is composed, and
-is a primitive so that its transpose is the fused adjoint.
+Tangent and adjoint are linear in tangents and cotangents. If only these have tangents, the tangent
+of either primitive is the same primitive applied to those. The tangent has a kernel only if the
+operation declares one. Otherwise it is composed of other operations. It is still a primitive, so
+that its transpose is the fused adjoint.
 
-The value keeps residuals for tangent and adjoint. They follow from the operands, so the composed
-value does not read them, and their tangents are dropped. Gradients are those of JAX: transposes,
-without conjugates.
+The value keeps residuals for tangent and adjoint. They are functions of the operands, so the
+composed value does not read them, and their tangents are dropped. Gradients follow JAX: they are
+transposes, without conjugates.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Out = TypeVar("Out")
 
 
 class Fused(Primitives):
-    """The derivatives of an operation. A subclass has the composed value, and describes the
+    """The derivatives of an operation. A subclass defines the composed value, and describes the
     operation as for :class:`Primitives`."""
 
     def __init__(self) -> None:
@@ -57,26 +58,26 @@ class Fused(Primitives):
     # ---- what depends on the operation -----------------------------------------------------------
 
     def composed(self, problem: Any, arrays: Arrays) -> Arrays:
-        """Computes the results by other operations, given operands."""
+        """Compute the results by other operations, given operands."""
         raise NotImplementedError
 
     def tangent(self, params: Params, arrays: Arrays) -> Sequence[jax.Array]:
-        """Computes the tangents of results by other operations, given operands, residuals and
+        """Compute the tangents of results by other operations, given operands, residuals and
         tangents."""
         return self._composed_tangent(params, arrays)
 
     def residuals(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> dict[str, str]:
-        """Returns the residuals that tangent and adjoint read if these operands have tangents, and
-        for each the result of the value that it is."""
+        """Return the residuals that tangent and adjoint read if these operands have tangents. Each
+        residual is mapped to the name of the result of the value that holds it."""
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
 
     def linearised(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
-        """Returns the operands of the tangent if these have tangents."""
+        """Return the operands of the tangent primitive, given the nonzero tangents."""
         return arrays
 
     def completed(self, problem: Any, arrays: Arrays) -> Arrays:
-        """Returns the operands of the composed value, with zeros for absent ones that have
+        """Return the operands of the composed value, with zeros for absent operands that have
         derivatives."""
         return arrays
 
@@ -123,9 +124,8 @@ class Fused(Primitives):
         nonzero_tangents = {
             name: t for name, t in nonzero_tangents.items() if name not in self.operation.residuals
         }
-        if all(
-            name != primal_of(name) for name in nonzero_tangents
-        ):  # the primitive is linear in these
+        # The primitive is linear in tangents and cotangents.
+        if all(name != primal_of(name) for name in nonzero_tangents):
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
             value, tangent = (
                 self.bind(params.kind, params.problem, {**known, **x}, params.shapes)
@@ -201,9 +201,9 @@ def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:
 def jvp_of(
     function: Callable[[Arrays], Out], arrays: Arrays, nonzero_tangents: Arrays
 ) -> tuple[Out, Out]:
-    """Apply jax.jvp to a function of named arrays, in those with nonzero tangents.
+    """Apply jax.jvp to a function of named arrays. Only arrays with nonzero tangents vary.
 
-    Tangents and their arrays broadcast.
+    An array and its tangent broadcast to one shape.
     """
     both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in nonzero_tangents.items()}
     at, along = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))

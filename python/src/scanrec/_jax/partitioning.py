@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Automatic sharding: XLA chooses how the arrays of a program are split over devices.
 
-Kernels tell XLA how they can be split, by :mod:`jax.experimental.custom_partitioning`. Otherwise
+:mod:`jax.experimental.custom_partitioning` tells XLA how calls of kernels can be split. Otherwise
 XLA would gather the arrays on every device.
 """
 
@@ -35,11 +35,12 @@ def _partitioned_program() -> Any:
 
 
 def program_of(arrays: Args) -> Any:
-    """Returns a parameter for a primitive of these arrays: a program with a partitioned function,
-    or None if the types of arrays or shard_map say how they are split.
+    """Return the parameter ``program`` of a primitive: a program with a partitioned function, or
+    None if the types of arrays or shard_map say how the arrays are split.
 
-    JAX tells the lowering of programs that contain such functions which devices there are. In
-    return these programs must have one mesh, and cannot be exported for several devices."""
+    JAX passes the list of devices only to lowerings of programs that contain such a function. The
+    price is that these programs must have one mesh, and cannot be exported for several devices.
+    """
     if not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
     if jax.sharding.get_abstract_mesh().manual_axes or any(map(is_split, arrays)):
@@ -58,8 +59,8 @@ def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) 
     extents = [item for of, (_, shape) in zip(axes, arrays) for item in zip(of, shape)]
 
     def split_by(mesh: Any, types: Args) -> Split:
-        """How the axes of the problem are split, given the types of arrays. An axis is split as
-        the first array that is split along it, if all parts are of one size."""
+        """How the axes of the problem are split, given the types of arrays. The first array that
+        is split along an axis decides, if the split gives parts of equal size."""
         if mesh.empty:
             mesh = Mesh(np.asarray(devices), ("devices",))
         names: dict[Axis, Any] = {}

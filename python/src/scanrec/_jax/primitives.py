@@ -36,9 +36,9 @@ class Primitives:
     operation: Operation
     #: The call as users know it.
     user_call: str
-    #: The names of the axes of every operand, result and residual. An array of several kinds, which
-    #: differ in rank, has them separated by "|". Some operand must have an axis "time". The axes
-    #: "batch" and "channel" may be split over devices.
+    #: The names of the axes of every operand, result and residual. For an array with several
+    #: layouts, which differ in rank, "|" separates these. At least one operand must have an axis
+    #: "time". The axes "batch" and "channel" may be split over devices.
     layout: Mapping[str, str]
     #: Whether the kernels' gradients of complex numbers are conjugated, unlike those of JAX.
     conjugated = False
@@ -108,8 +108,8 @@ class Primitives:
     def bind(
         self, kind: str, problem: Any, arrays: Mapping[str, jax.Array | None], wanted: Shapes
     ) -> dict[str, jax.Array]:
-        """Binds a primitive to those arrays that are not None and that it needs. Returns the wanted
-        results, given by name with their shapes."""
+        """Bind a primitive to the arrays that it needs and that are present. ``wanted`` has the
+        shapes of the results to compute, by name. Returns these results by name."""
         present = {name for name, x in arrays.items() if x is not None}
         present -= set(self.unread(kind, problem, present, wanted))
         operands = tuple(name for name in self.reads[kind] if name in present)
@@ -123,13 +123,14 @@ class Primitives:
         return dict(zip(params.shapes, out))
 
     #: The value returns results and residuals. The adjoint returns gradients, given operands,
-    #: residuals and cotangents. The tangent returns those of results, given also tangents.
+    #: residuals and cotangents. The tangent returns tangents of results, given operands, residuals
+    #: and tangents of operands.
     value: partialmethod[dict[str, jax.Array]] = partialmethod(bind, "value")
     vjp: partialmethod[dict[str, jax.Array]] = partialmethod(bind, "vjp")
     jvp: partialmethod[dict[str, jax.Array]] = partialmethod(bind, "jvp")
 
     def run(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
-        """Computes a primitive on one device, by its kernel."""
+        """Compute a primitive on one device, by its kernel."""
         call, arrays = self.calls[params.kind], params.named(args)
         conjugates = self.conjugated and params.kind == "vjp"
         struct: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -146,7 +147,7 @@ class Primitives:
         return [jnp.conj(x) for x in out] if conjugates else out
 
     def run_composed(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
-        """Computes a primitive by other operations."""
+        """Compute a primitive by other operations."""
         raise NotImplementedError
 
     # ---- primitives ------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class Primitives:
         return self.run_composed(params, *args)
 
     def _eliminate(self, used: Sequence[bool], *more: Any) -> tuple[list[bool], Any]:
-        """Leaves out results that nobody uses, and the operands that only these need."""
+        """Remove unused results, and the operands that only these need."""
         equation = more[-1]  # newer versions of JAX have one more argument before it
         if not any(used):
             return [False] * len(equation.invars), None
@@ -204,12 +205,12 @@ class Primitives:
         )
 
     def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
-        """Makes a batch part of an axis. The batch becomes more sequences if no operand with
-        weights is batched, and more channels otherwise."""
+        """Merge a batch axis into another axis. The batch becomes more sequences if no weight is
+        batched, and more channels otherwise."""
         kind, problem, operands, results = params
         in_front: list[int | None] = [0] * len(results)
         if not self.has_kernel(kind):
-            # JAX computes once what the batch shares.
+            # Work that all elements of the batch share is done once.
             return list(jax.vmap(partial(self.run, params), dims)(*args)), in_front
         batched = {name for name, d in zip(operands, dims) if d is not None}
         arrays = {
@@ -223,7 +224,7 @@ class Primitives:
         into = "batch" if all("batch" in axes[name] for name in changed) else "channel"
         axes_of = {name: of.index(into) for name, of in axes.items() if into in of}
         if any(map(is_split, arrays.values())) or not changed <= axes_of.keys():
-            # One after the other: arrays that are split over devices, or have no such axis.
+            # A loop over the batch: an array is split over devices, or has no such axis.
             wanted = params.shapes
             out = jax.lax.map(
                 lambda one: tuple(self.bind(kind, problem, {**arrays, **one}, wanted).values()),
@@ -239,7 +240,7 @@ class Primitives:
             if name == "resets" and shape[axis] == 1:
                 if name not in batched:
                     continue
-                # Resets that broadcast do so within their own sequences.
+                # Resets broadcast only within their own sequences, so expand them before merging.
                 shape = (*shape[:axis], extent, *shape[axis + 1 :])
             x = jnp.broadcast_to(x if name in batched else x[None], (size, *shape))
             arrays[name] = jnp.moveaxis(x, 0, axis).reshape(_grown(shape, axis, size))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Scans of arrays of any rank that broadcast: linear scans and QRNN pooling.
 
-All operands have the rank of the problem, with extent 1 wherever they broadcast. States at the
-edges have extent 1 in time, and resets may have one step more than the input. A batch is one more
-axis in front.
+All operands have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
+(initial and final states) have extent 1 in time. Resets may have one step more than the input. A
+batch adds an axis in front.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     axis: int  #: of time
     reverse: bool
     stack: int = -1  #: the axis along which one array stacks the pre-activations, or -1
-    logarithms: int = 0  #: bits for the operands of a linear scan that hold logarithms
+    logarithms: int = 0  #: a bit for each operand of a linear scan that holds logarithms
     forget_bias: float = 0.0
     recompute: bool = False  #: keeps checkpoints for derivatives instead of states
 
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
     @property
     def boundary(self) -> Shape:
-        """The shape of a state at an edge."""
+        """The shape of a boundary state."""
         return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
 
     @property
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
 
 
 class Scans(Fused):
-    """The primitives of such scans."""
+    """Base of the primitives of linear scans and QRNN pooling."""
 
     def axes(self, name: str, rank: int, problem: Problem) -> tuple[Axis, ...]:
         names: list[Axis] = list(range(len(problem.shape)))
@@ -87,7 +87,7 @@ class Scans(Fused):
         return {"state": "state"} if "gate" in nonzero_tangents else {}
 
     def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
-        # Where time is split over devices, a part may have a tangent of its initial state alone.
+        # If time is split over devices, only the initial state of a part may have a tangent.
         dtype = self.computed(arrays)
         return varying_alike({"initial_state": jnp.zeros(problem.boundary, dtype), **arrays})
 
@@ -101,7 +101,7 @@ class Scans(Fused):
         out = self.bind(params.kind, params.problem.batched(size), arrays, wanted)
         return list(out.values()), [0] * len(wanted)
 
-    # ---- what split time asks for ----------------------------------------------------------------
+    # ---- used when time is split -----------------------------------------------------------------
 
     def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
         """The gate of the linear scan, with extent 1 in time if it is the same at all steps."""
@@ -109,7 +109,7 @@ class Scans(Fused):
 
 
 def boundaries_of(arrays: Arrays) -> dict[str, jax.Array]:
-    """The operands that a composed scan takes over unchanged."""
+    """The operands that a composed scan passes on unchanged: initial state and resets."""
     return {name: arrays[name] for name in ("initial_state", "resets") if name in arrays}
 
 

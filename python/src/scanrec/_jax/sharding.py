@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays over several devices.
 
-Sequences are independent, and so are channels but for the arrays that they share. Each device
-therefore runs the kernels on its part of the arrays. Only gradients of shared arrays are
-communicated: their sum over the devices. Time that is split over devices is handled in
-``_op/linear/jax_split_time.py``.
+Sequences are independent, and so are channels, except for the arrays that they share. Each device
+therefore runs the kernels on its part of the arrays. The only communication is the sum of gradients
+of shared arrays over the devices. ``_op/linear/jax_split_time.py`` handles time that is split over
+devices.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = [
 
 # ---- explicit sharding: the types of arrays say how they are split -------------------------------
 
-#: Axes that must not be split, and the words of the error.
+#: Axes that must not be split, and the expected value in the error.
 WHOLE: dict[Axis, str] = {
     a: f"an array that is not split along {a}" for a in ("time", "state", "tap")
 }
-WHOLE["stack"] = "pre-activations that are not split from one another"
+WHOLE["stack"] = "stacked pre-activations that are on one device"
 WHOLE["checkpoint"] = WHOLE["past"] = WHOLE["time"]
 
 
 def spec_of(aval: Any) -> tuple[Any, ...] | None:
-    """The axes of the mesh that each axis of an array is split over. None if its type names no
+    """The axes of the mesh that each axis of an array is split over, or None if its type names no
     axis of a mesh."""
     spec = tuple(aval.sharding.spec)
     if all(names is None for names in spec):
@@ -65,14 +65,14 @@ class Split(NamedTuple):
     primitives: Primitives
     params: Params
     mesh: Any
-    names: dict[Axis, Any]  #: axes of the mesh by the names of axes of arrays
+    names: dict[Axis, Any]  #: the axes of the mesh that each axis of the problem is split over
 
     def parts(self, names: Any) -> int:
         """The number of parts of an axis that is split over these axes of the mesh."""
         return prod(self.mesh.shape[name] for name in names_of(names))
 
     def spec(self, name: str, shape: Shape) -> PartitionSpec:
-        """How an array is split. Axes along which it broadcasts are not."""
+        """How an array is split. Axes along which it broadcasts are not split."""
         of, spec = primal_of(name), []
         for axis, extent in zip(self.primitives.axes(of, len(shape), self.params.problem), shape):
             names = self.names.get(axis)
@@ -97,12 +97,12 @@ class Split(NamedTuple):
         return self.params._replace(problem=problem, results=tuple(results))
 
     def on_one(self) -> Run:
-        """The primitive on one device as a function of its parts of the arrays."""
+        """The primitive as a function of one device's parts of the arrays."""
         params, specs = self.local(), [self.spec(*result) for result in self.params.results]
         return lambda *arrays: list(map(self._total, self.primitives.run(params, *arrays), specs))
 
     def _total(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """The sum over the devices that share an array: in float32, if it has fewer bits."""
+        """The sum over the devices that share an array. 16-bit types are summed in float32."""
         devices = {name for names in self.names.values() for name in names_of(names)}
         devices -= {name for names in spec for name in names_of(names)}
         if not devices:
@@ -116,7 +116,7 @@ class Split(NamedTuple):
 def _refuse(
     primitives: Primitives, name: str, params: Params, expected: str, got: object
 ) -> NoReturn:
-    """Raises ValueError with the call and the name of the array as users know them."""
+    """Raise ValueError with the user's names of the call and the array."""
     of = primitives.user_name(name, params.problem)
     refuse(primitives.user_call, of, expected, got)
 
@@ -124,7 +124,7 @@ def _refuse(
 def _split_of(
     primitives: Primitives, params: Params, avals: Avals, *, may_split_time: bool = False
 ) -> Split | None:
-    """How a problem is split: as its arrays are. None if the types of all say nothing."""
+    """How a problem is split, from the types of its arrays. None if no type names a mesh axis."""
     found: dict[Axis, Any] = {}
     mesh = None
     for name, aval in avals.items():
@@ -142,13 +142,13 @@ def _split_of(
         return None
     every = [name for names in found.values() for name in names_of(names)]
     if len(set(every)) != len(every):
-        got = f"one mesh axis for two of {found}"
-        _refuse(primitives, primitives.operation.operands[0], params, "arrays split alike", got)
+        got, expected = f"shared ones in {found}", "a different mesh axis for each split axis"
+        _refuse(primitives, primitives.operation.operands[0], params, expected, got)
     return Split(primitives, params, mesh, found)
 
 
 def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> list[Any]:
-    """The shardings of results, given the types of the operands; None for all if these have no
+    """The shardings of results, given the types of the operands. Each is None if no operand has a
     mesh."""
     split = _split_of(primitives, params, avals)
     if split is not None:
@@ -177,9 +177,12 @@ def split_over_time(
     arrays: Mapping[str, Any],
     on_each: Callable[[Params, dict[str, Any], tuple[Any, ...]], Any],
 ) -> dict[str, jax.Array] | None:
-    """Runs a call on every device's part of arrays whose types say that time is split. Returns None
-    if they do not. ``on_each(params, arrays, names)`` runs it on one device, given the axes of the
-    mesh that time is split over. The reset mask after the last step is the array "after"."""
+    """Run a call on each device's part of the arrays, if their types say that time is split.
+
+    Returns None if they do not. ``on_each(params, arrays, names)`` runs the call on one device.
+    ``names`` are the axes of the mesh that time is split over. The reset after the last step is
+    passed as the array "after".
+    """
     if not hasattr(jax, "shard_map"):
         return None
     avals = {name: jax.typeof(x) for name, x in arrays.items()}
@@ -187,7 +190,7 @@ def split_over_time(
     if split is None or split.parts(split.names.get("time")) == 1:
         return None
     if not any(isinstance(x, jax.core.Tracer) for x in arrays.values()):
-        # There may be no mesh around a call that is not traced; those of arrays have devices.
+        # Outside jit there may be no current mesh, but the mesh of an array has devices.
         mesh = next(x.sharding.mesh for x in arrays.values() if is_split(x))
         split = split._replace(mesh=mesh)
     given = dict(arrays)
@@ -208,19 +211,19 @@ def split_over_time(
 
 
 def placed_as(x: Any, like: Any) -> Any:
-    """Returns x, split over devices as another array, or as its type says."""
+    """Return x, split over devices like another array."""
     if not hasattr(jax, "shard_map"):
         return x
     of = (like if isinstance(like, jax.core.ShapedArray) else jax.typeof(like)).sharding
     now = jax.typeof(x).sharding
     if now.spec == of.spec:
         return x
-    # The type of an array that was made with no mesh around it has none.
+    # The type of an array has no mesh if there was no current mesh when it was made.
     return _reshard(x, now.mesh if of.mesh.empty else of.mesh, of.spec)
 
 
 def _reshard(x: Any, mesh: Any, spec: PartitionSpec) -> Any:
-    """Returns x, split in another way. The mesh is named: there may be none around the call."""
+    """Return x, split in another way. The mesh is explicit: there may be no current mesh."""
     to = NamedSharding(mesh, spec)
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
 
@@ -242,8 +245,11 @@ def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
 
 
 def varying_alike(arrays: Arrays, names: tuple[Any, ...] = ()) -> dict[str, jax.Array]:
-    """Within shard_map, makes arrays that are replicated over an axis of the mesh vary over it if
-    any other array does, or if it is one of ``names``. Their gradients are then summed over it."""
+    """Mark replicated arrays as varying over axes of the mesh, within shard_map.
+
+    These are the axes that any other array varies over, and ``names``. JAX then sums the gradients
+    of replicated arrays over these axes.
+    """
     every: set[Any] = set().union(*map(_varying_axes, arrays.values()))
     if names:
         every |= _varying_axes(jax.lax.axis_index(names))
@@ -260,8 +266,8 @@ def varying_alike(arrays: Arrays, names: tuple[Any, ...] = ()) -> dict[str, jax.
 
 
 def allow_in_shard_map(primitive: Any) -> None:
-    """Allows a primitive in the shard_map of JAX before 0.6. Its results are replicated over the
-    axes of the mesh that all operands are replicated over. In newer versions types say so."""
+    """Allow a primitive in the shard_map of JAX before 0.6. Its results are replicated over the
+    axes of the mesh that all operands are replicated over. Newer versions infer this from types."""
     try:
         from jax.experimental.shard_map import (  # type: ignore[attr-defined]
             register_standard_check,

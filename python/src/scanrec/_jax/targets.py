@@ -15,8 +15,8 @@ from .. import _cuda, _native
 
 __all__ = ["on_gpu", "target_of"]
 
-#: The end of the names of targets. It grows when a release changes the
-#: attributes or arrays of its handlers.
+#: The version at the end of the names of targets. It increases when a release changes the
+#: attributes or arrays of the handlers.
 _VERSION = 1
 
 
@@ -39,8 +39,8 @@ def _register_on_gpu() -> None:
 
 
 def on_gpu(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """A lowering rule for GPUs. It raises RuntimeError if this build has no kernels for GPUs. It
-    loads them if the import did not, on machines without a driver."""
+    """Make a lowering rule for GPUs of a rule. It loads the kernels if the import did not, because
+    the machine has no driver. It raises RuntimeError if this build has no kernels for GPUs."""
 
     def lower_on_gpu(*args: Any, **params: Any) -> Any:
         _register_on_gpu()

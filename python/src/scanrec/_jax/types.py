@@ -39,8 +39,8 @@ Axis: TypeAlias = str | int
 #: A primitive as a function of its operands.
 Run: TypeAlias = Callable[..., Any]
 
-#: What JAX passes to the rules of primitives, and what they return: arrays, tangents or types, the
-#: axes of a batch, (results, axes of the batch), (results, tangents).
+#: Arguments and results of the rules of primitives: arrays, tangents or types; the axes of a batch;
+#: (results, axes of the batch); (results, tangents).
 Args: TypeAlias = Sequence[Any]
 Dims: TypeAlias = Sequence[int | None]
 Batched: TypeAlias = tuple[list[jax.Array], list[int | None]]
@@ -48,8 +48,8 @@ Tangents: TypeAlias = tuple[Sequence[jax.Array], Sequence[Any]]
 
 
 class Params(NamedTuple):
-    """The parameters of a primitive. Absent operands are not read, and other results are not
-    computed."""
+    """The parameters of a primitive. It reads only the operands that are listed, and computes only
+    the results that are listed."""
 
     kind: str  #: "value", "vjp" or "jvp"
     problem: Any  #: a named tuple of options

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Descriptions of the layers whose gates are products of the inputs: QRNN, MinGRU, RGLRU."""
+"""Descriptions of the layers whose gates are linear in the inputs: QRNN, MinGRU, RGLRU."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ class QRNNSpec(Spec):
         pre[t] = weight u[t] + weight_before u[t-1] + bias
         output = qrnn_pool(pre, pool=pool)
 
-    The second product exists with ``kernel_size=2`` only. The pooling and its gradient are one pass
+    The second product exists only with ``kernel_size=2``. The pooling and its gradient are one pass
     over memory each.
 
     Other Parameters
     ----------------
     kernel_size:
-        Number of steps that the products see: 1 or 2.
+        Number of steps that the products read: 1 or 2.
     pool:
         ``"f"``, ``"fo"`` or ``"ifo"``, as in ``qrnn_pool``.
     zoneout:
-        Probability, below 1, that a channel of the state keeps its value at a step. It is drawn in
-        PyTorch in training, in JAX with a key. Otherwise the state moves by the expected part.
+        Probability, below 1, that a channel of the state keeps its value at a step. The mask is
+        drawn in training mode (PyTorch) or with a key (JAX). Otherwise the update of the state is
+        scaled by its expected value, ``1 - zoneout``.
     memory:
         ``"store"`` or ``"recompute"``, as in ``qrnn_pool``. Recomputing the states for the gradient
         gives the same bits and takes 1/128 of their memory.
@@ -101,7 +102,7 @@ class QRNNSpec(Spec):
         return shapes
 
     def _expected(self, xp: Any, pre: Sequence[Any]) -> list[Any]:
-        """Pre-activations with which the state moves by the expected part, ``1 - zoneout``.
+        """Pre-activations with which the state gets its expected update, scaled by ``1 - zoneout``.
 
         `xp` is a module with the functions of NumPy.
         ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
@@ -126,7 +127,7 @@ class MinGRUSpec(Spec):
         h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
 
     The outputs are the states h, of any sign. Only the gates are scanned as logarithms, so gates
-    next to 1 keep the digits of ``log(1 - sigmoid(z))``.
+    close to 1 keep the digits of ``log(1 - sigmoid(z))``.
 
     Other Parameters
     ----------------

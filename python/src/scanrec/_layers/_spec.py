@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Base class of the descriptions, and the distributions of initial parameters."""
+"""Base class of the descriptions of layers, and the distributions of initial parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ += ["options_of", "uniform_linear"]
 
 
 class Product(NamedTuple):
-    """A product of a real basis and an array of some shape, as an equation of einsum."""
+    """An equation of einsum that multiplies an array of random numbers by a fixed real basis."""
 
     equation: str
     basis: np.ndarray
@@ -35,7 +35,7 @@ class Normal(NamedTuple):
 
 
 class Uniform(NamedTuple):
-    """Numbers that are uniform between two bounds, or a function of a module ``xp`` and of them."""
+    """Uniform numbers between two bounds, or a function of a module ``xp`` and these numbers."""
 
     least: float
     most: float
@@ -64,14 +64,14 @@ def uniform_linear(inputs: int) -> Uniform:
 
 
 def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Options among the local variables at the start of a constructor."""
+    """Select the options among the local variables at the start of a constructor."""
     return {name: x for name, x in arguments.items() if name not in ("self", "__class__")}
 
 
 class Spec:
     """Base class of the descriptions, with the options that all layers share.
 
-    Annotated attributes are the options. The constructors of the bindings have their defaults.
+    Annotated attributes are the options. Their defaults are in the constructors of the bindings.
     """
 
     input_size: int
@@ -87,7 +87,7 @@ class Spec:
     _draw_order: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Add the docstring of its description to that of a layer."""
+        """Append the docstring of the description to the docstring of a layer."""
         super().__init_subclass__()
         for base in cls.__bases__:
             is_described = base is not Spec and base.__module__.startswith(f"{__package__}.")

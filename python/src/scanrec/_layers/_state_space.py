@@ -27,7 +27,7 @@ __all__ = ["LRUSpec", "MambaSpec", "S5Spec", "StateSpaceSpec"]
 
 @lru_cache(maxsize=16)
 def legs_normal_part(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Half of the eigenvalues and eigenvectors of the normal part of HiPPO-LegS of n states, n even
+    """Half of the eigenvalues and eigenvectors of the normal part of HiPPO-LegS, for even n::
 
         A[i][j] = -1/2 on the diagonal, -s / 2 below it, s / 2 above,  s = sqrt((2 i + 1) (2 j + 1))
 
@@ -42,15 +42,15 @@ def legs_normal_part(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nu_of(xp: Any, square: Any) -> Any:
-    """log(-log(r)) of radii r with these squares."""
-    # Rounding may give 0 or 1, whose logarithms are infinite or 0.
+    """log(-log(r)) of radii r, given r^2."""
+    # Rounding may give 0 or 1. Their logarithms, -inf and 0, would make the result infinite.
     limits = xp.finfo(square.dtype)
     least, most = float(limits.tiny), float(1 - limits.eps)
     return xp.log(-0.5 * xp.log(xp.clip(square, least, most)))
 
 
 def _inverse_softplus(xp: Any, logarithms: Any) -> Any:
-    """Numbers whose softplus has these logarithms."""
+    """The inverse of softplus, given the logarithms of its values."""
     x = xp.exp(logarithms)
     return x + xp.log(-xp.expm1(-x))
 
@@ -87,8 +87,8 @@ class LRUSpec(StateSpaceSpec):
         x[t] = gate x[t-1] + sqrt(1 - |gate|^2) b u[t]
         y[t] = Re(c x[t]) + d u[t] + bias
 
-    The states are those of ``lru``. The outputs are linear in the inputs, and nothing is between
-    the layers of a stack. 16-bit inputs are computed with in float32.
+    The states are those of ``lru``. The outputs are linear in the inputs, and a stack has no
+    nonlinearity between its layers. 16-bit inputs are computed in float32.
 
     Other Parameters
     ----------------
@@ -150,8 +150,9 @@ class S5Spec(StateSpaceSpec):
         dx/dt = lambda x + b u,  lambda = -exp(log_decay) + i frequency, in steps of exp(log_step)
         y[t] = 2 Re(c x[t]) + d u[t] + bias
 
-    The states are those of ``s5``. The outputs are linear in the inputs, and nothing is between the
-    layers of a stack. 16-bit inputs are computed with in float32. No state can grow without inputs.
+    The states are those of ``s5``. The outputs are linear in the inputs, and a stack has no
+    nonlinearity between its layers. 16-bit inputs are computed in float32. States decay without
+    inputs: the real part of lambda is always negative.
 
     Other Parameters
     ----------------
@@ -235,14 +236,15 @@ class MambaSpec(Spec):
         out = selective_scan(v, delta, -exp(log_decay), B, C, d, z, bias_delta, softplus)
         y = weight_out out
 
-    There are no norms and no residuals around it. The scan has E = expand * hidden_size channels.
+    The layer has no norm and no residual connection. The scan has E = expand * hidden_size
+    channels.
 
     Other Parameters
     ----------------
     state_size:
         N, the number of states of each channel of the scan.
     conv:
-        K, the number of steps that the convolution sees, including the present step.
+        K, the number of steps that the convolution reads, including the present step.
     expand:
         Channels of the scan, as a multiple of hidden_size.
     dt_rank:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Docstrings composed from the text of an operation and the text of one of its bindings.
+"""Docstrings that combine the text of an operation with the text of one of its bindings.
 
 Both texts are numpydoc docstrings: opening paragraphs, then sections. The rule has two parts:
 

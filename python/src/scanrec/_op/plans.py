@@ -2,8 +2,8 @@
 """Plans of calls that were checked before.
 
 Checks, and the search for the strides of arrays, would take most of the time of a small call. Both
-depend on types, shapes, strides and options alone. A plan is kept under these. It never changes,
-and it holds no arrays.
+depend only on types, shapes, strides and options, which are the key of a plan. A plan is immutable
+and holds no arrays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Plan = TypeVar("Plan")
 
 
 class Plans(dict[tuple[Any, ...], Plan]):
-    """Plans by layouts and options. All are dropped when there are too many."""
+    """Plans by layouts and options. All plans are dropped when there are too many."""
 
     MOST = 256
 
     def keep(self, key: tuple[Any, ...], plan: Plan) -> Plan:
-        """Keeps a plan, and returns it."""
+        """Keep a plan, and return it."""
         if len(self) >= self.MOST:
             self.clear()
         self[key] = plan

@@ -2,9 +2,9 @@
 """The description of an operation, from which its bindings are derived.
 
 An operation computes results from operands. Its derivatives may read residuals, which the value
-keeps for them. The names of gradients and tangents follow from those of the operands and results,
-and the arrays of each native call, in the order of its struct in ``include/scanrec/c/scanrec.h``,
-follow from all of these.
+keeps for them. The names of operands and results determine the names of gradients and tangents. All
+of these determine the arrays of each native call, in the order of its struct in
+``include/scanrec/c/scanrec.h``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = [
     *("SEQUENCE_DOC", "Call", "Operation", "gradient_of", "is_boundary", "primal_of", "tangent_of"),
 ]
 
-#: The docstring of arguments that operations on sequences have in common.
+#: The docstring of the arguments that all operations on sequences share.
 SEQUENCE_DOC = """
 Parameters
 ----------
@@ -58,15 +58,15 @@ def tangent_of(name: str) -> str:
 
 @cache
 def primal_of(name: str) -> str:
-    """The operand or result that a gradient or tangent belongs to; other names are their own."""
+    """The operand or result that a gradient or tangent belongs to. Other names are unchanged."""
     stem = name.removesuffix("_grad").removesuffix("_tangent")
     return f"{stem}_state" if stem in _BOUNDARIES else stem
 
 
 @cache
 def is_boundary(name: str) -> bool:
-    """Whether an array holds states at an edge of time. It has no time axis, and its elements have
-    the type that is computed in."""
+    """Whether an array is a boundary state (an initial or final state), or its gradient or tangent.
+    It has no time axis, and its elements have the type that is computed in."""
     return name.startswith(_BOUNDARIES)
 
 
@@ -96,21 +96,20 @@ class Operation:
     operands, results:
         The names of the arrays that the value reads and returns.
     residuals:
-        The results, or further arrays, that the value keeps for its derivatives.
+        The arrays that the value keeps for its derivatives. They may be results.
     fixed:
         The operands without derivatives.
     has_jvp:
-        Whether the tangent has a native call. Of an operand in ``linear_in`` it reads the tangent
-        alone.
+        Whether the tangent has a native call. It reads only the tangents of operands in
+        ``linear_in``, not these operands.
     linear_in:
-        The operands, beside the initial state, in which the value is linear.
+        The operands in which the value is linear, without the initial state.
     names:
-        The users' names of arrays whose native names differ.
+        The public names of arrays, by native name, where these differ.
     typed:
-        The arrays with an element type of their own.
+        The arrays whose element type may differ from that of the call.
     on_gpu:
-        Whether there are kernels for GPUs. Otherwise the results are composed of other operations
-        there.
+        Whether there are kernels for GPUs. Otherwise other operations compute the results on GPUs.
     """
 
     name: str

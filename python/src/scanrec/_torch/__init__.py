@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Machinery that operations and layers share in PyTorch: operators, derivatives, checks."""
+"""The shared parts of operations and layers in PyTorch: operators, derivatives, checks."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Derivatives of operations whose value and adjoint are operators.
 
-A :class:`Fused` operation runs those two. All other derivatives, and batches that the operators
-have no axis for, are composed: of a function that computes the value by other operations.
-The value keeps residuals for the adjoint. They follow from the operands, so composed functions
-ignore them, and they have no gradients of their own.
+A :class:`Fused` operation runs these two operators. All other derivatives, and batches for which
+the operators have no axis, use the composed value: a function that computes the results by other
+operations. The value keeps residuals for the adjoint. They are functions of the operands, so the
+composed value ignores them, and they have no gradients.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ __all__ = ["Fused"]
 
 Needs = Sequence[bool]
 
-#: The schemas of the fields of problems.
+#: The types of the fields of problems in operator schemas.
 _SCHEMAS = {tuple[int, ...]: "SymInt[]", int: "int", bool: "bool", float: "float"}
 
 
 class Fused:
-    """The base of the derivatives of an operation. ``tensors`` are always its operands, in their
-    order, None for absent ones; ``problem`` is a named tuple of its options."""
+    """Base class of the derivatives of an operation.
+
+    Everywhere ``tensors`` are the operands in order, None for absent ones, and ``problem`` is a
+    named tuple of options.
+    """
 
     operation: Operation
     #: The class of problems.
     problem: Any
-    #: The operands that are never absent, the first among them.
+    #: The operands that are never absent. The first operand is one of them.
     required: Collection[str]
 
     def __init__(self) -> None:
@@ -48,59 +51,59 @@ class Fused:
         self.value, self.adjoint = self.operators()
         self._value, self._eager, self._adjoint = _functions(self)
 
-    # ---- of each operation -----------------------------------------------------------------------
+    # ---- defined by each operation ---------------------------------------------------------------
 
     def new(self, problem: Any, tensors: Arrays, name: str) -> Tensor:
-        """Returns an uninitialised result, residual or gradient of this name."""
+        """Return an uninitialised result, residual or gradient of this name."""
         raise NotImplementedError
 
     def kernel(self, call: Call, problem: Any, arrays: Arrays) -> None:
-        """Runs the value or the adjoint on arrays by their names, those that it writes included.
-        Those that are not wanted are None."""
+        """Run the value or the adjoint on named arrays, which include those that it writes. Results
+        that are not wanted are None."""
         raise NotImplementedError
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
-        """Computes the results by other operations."""
+        """Compute the results by other operations."""
         raise NotImplementedError
 
     def keeps(self, problem: Any, tensors: Tensors, needs: Needs) -> bool:
-        """Returns whether the value is to write residuals that are no results, if these
-        differentiable operands need gradients."""
+        """Whether the value must write residuals besides the results, given which differentiable
+        operands need gradients."""
         return len(self.operation.value.writes) > self.results
 
     def residuals(self, problem: Any, out: Tensors, keep: bool, needs: Needs) -> Tensors:
-        """Returns the residuals that the adjoint reads for these gradients."""
+        """Return the residuals that the adjoint reads for these gradients."""
         written = self.operation.value.writes
         return [out[written.index(name)] for name in self.operation.residuals]
 
     def saved(self, problem: Any, tensors: Tensors, needs: Needs) -> Tensors:
-        """Returns the operands, with None in place of those that no derivative reads."""
+        """Return the operands to save. Those that no derivative reads are replaced by None."""
         return tensors
 
     def restored(self, problem: Any, tensors: Tensors) -> Tensors:
-        """Returns the operands again, with any numbers in place of those that were not saved."""
+        """Return the operands, given those that were saved. Others may have arbitrary values."""
         return tensors
 
     def batched(self, problem: Any, size: int) -> Any:
-        """Returns the problem of tensors with a batch axis in front, or None if batches run
+        """Return the problem of tensors with a batch axis in front, or None if batches run
         ``composed``."""
         return None
 
     def kept(self, problem: Any, keep: bool) -> Sequence[bool]:
-        """Returns which of the value's last results, the residuals, are written."""
+        """Return which of the residuals, the last results of the operator, are written."""
         return [keep] * (len(self.operation.value.writes) - self.results)
 
     def apart(self, problem: Any, index: int, residual: Maybe) -> Maybe:
-        """Returns a flat residual in its own shape, so that a batch axis can be put in front."""
+        """Return a flat residual in its full shape, so that a batch axis can be put in front."""
         return residual
 
     # ---- the call --------------------------------------------------------------------------------
 
     def run(self, problem: Any, *tensors: Maybe) -> tuple[Tensor, ...]:
-        """Returns the results under any transformation. Operations call it in a function that
-        ``torch.compile`` does not look into."""
-        if is_tracing():  # which records operators alone
-            if hasattr(problem, "shape"):  # of integers
+        """Return the results under any transformation. Operations call it in a function that
+        ``torch.compile`` does not trace into."""
+        if is_tracing():  # tracing records only operators
+            if hasattr(problem, "shape"):  # make its extents integers
                 problem = problem._replace(shape=tuple(map(int, problem.shape)))
             out = self.value(*tensors, *problem, False)
         elif not is_recorded(*tensors):
@@ -110,10 +113,10 @@ class Fused:
         return tuple(out[: self.results])
 
     def recorded(self, problem: Any, keep: bool, tensors: Tensors) -> tuple[Tensor, ...]:
-        """Returns the results, then residuals, which are None if the value is composed."""
+        """Return the results, and then the residuals unless the value is composed."""
         if self.is_composed(*tensors):
             return self.composed(problem, *tensors)
-        # The gradients that are asked for are those of all levels of torch.func.
+        # Under torch.func, any operand may need a gradient at some level.
         transformed = bool(levels())
         primals = [tensors[i] for i in self.primals]
         needs = [transformed or (x is not None and x.requires_grad) for x in primals]
@@ -124,8 +127,8 @@ class Fused:
     def gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, residuals: Tensors, cotangents: Tensors
     ) -> list[Maybe]:
-        """Returns the gradients of the differentiable operands, None where not needed. In forward
-        mode, which may have begun after the call, they are composed."""
+        """Return the gradients of the differentiable operands, None where not needed. In forward
+        mode, which may have begun after the call, the composed value computes them."""
         arguments = problem, needs, *tensors, *residuals, *cotangents
         if self.is_composed(*tensors, *cotangents):
             found = self.composed_gradients(problem, needs, tensors, cotangents)
@@ -136,7 +139,7 @@ class Fused:
         return spread(found, needs)
 
     def is_composed(self, *tensors: Maybe) -> bool:
-        """Returns whether the levels at work need the composed function: forward mode does."""
+        """Whether the active levels need the composed value, as forward mode does."""
         if is_eager():
             return False
         has_no_batches = type(self).batched is Fused.batched
@@ -145,7 +148,7 @@ class Fused:
     def composed_gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, cotangents: Tensors
     ) -> Sequence[Tensor]:
-        """Returns those that are needed, by the composed function."""
+        """Return the gradients that are needed, computed from the composed value."""
         at = {i for i, need in zip(self.primals, needs) if need}
         asked = [i in at for i in range(self.operands)]
         found = vjp_of(partial(self.composed, problem), tensors, asked, cotangents)
@@ -154,8 +157,9 @@ class Fused:
     # ---- the operators ---------------------------------------------------------------------------
 
     def operators(self) -> tuple[Any, Any]:
-        """Defines the operators of value and adjoint. Their arguments are the tensors that the call
-        reads, the problem, and whether residuals are kept, or which gradients are wanted."""
+        """Define the operators of value and adjoint. Their arguments are the tensors that the call
+        reads, the problem, and a last one. It tells the value whether to keep residuals, and the
+        adjoint which gradients are wanted."""
         fields = get_type_hints(self.problem)
         options = "".join(f"{_SCHEMAS[of]} {name}, " for name, of in fields.items())
         call, vjp, required = self.operation.value, self.operation.vjp, self.required
@@ -166,7 +170,7 @@ class Fused:
         return value, adjoint
 
     def problem_of(self, options: Sequence[Any]) -> Any:
-        """Returns the problem of an operator's options."""
+        """Return the problem that an operator's options describe."""
         return self.problem(*[tuple(x) if isinstance(x, (list, tuple)) else x for x in options])
 
     def _results(self, call: Call, arrays: Arrays, is_fake: bool, *options: Any) -> Tensors:
@@ -188,7 +192,7 @@ class Fused:
         out = self.recorded(self.problem_of(options[:-1]), keep, tensors)
         if keep and len(out) > self.results:
             return out
-        # Composed functions have no use for residuals, nor has the adjoint then.
+        # The composed value has no residuals. Its adjoint does not read them, so return NaNs.
         call = self.operation.value
         new = self._results(call, dict(zip(call.reads, tensors)), True, *options)
         empty = none_as_empty(tensors[0], new[self.results :])
@@ -206,12 +210,12 @@ class Fused:
 
 
 def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Function]]:
-    """The value, the same without transformations of torch.func, and the adjoint of an operation as
-    functions of autograd."""
+    """Make the autograd functions of an operation: the value, the value for calls outside of
+    torch.func, and the adjoint."""
     operands, results = fused.operands, fused.results
 
     class Value(Function):
-        """(problem, keep, *operands) -> (*results, *residuals that are no results)"""
+        """(problem, keep, *operands) -> (*results, *further residuals)"""
 
         @staticmethod
         def forward(problem: Any, keep: bool, *tensors: Maybe) -> Any:
@@ -288,7 +292,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
                 if dims[i] is None:
                     apart[i] = fused.apart(problem, i - operands, apart[i])
             every = in_front(apart, dims)
-            # vmap expects a gradient per element of the batch, of shared operands, too.
+            # vmap expects a gradient per element of the batch, for shared operands too.
             for i, need in zip(fused.primals, needs):
                 if need:
                     every[i] = every[i].expand(size, *every[i].shape[1:])
@@ -299,7 +303,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
 
 
 def eager(function: Any) -> type[Function]:
-    """The same function without transformations of torch.func, which take 35 us longer."""
+    """Return the function without support for torch.func, which would take 35 us per call."""
 
     class Eager(Function):
         @staticmethod
@@ -314,13 +318,13 @@ def eager(function: Any) -> type[Function]:
 
 
 def spread(found: Sequence[Tensor], needs: Needs) -> list[Maybe]:
-    """Returns gradients that are needed, with None in place of the others."""
+    """Return the gradients of all operands. Those that are not needed are None."""
     rest = iter(found)
     return [next(rest) if need else None for need in needs]
 
 
 def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
-    """Tensors with the axis of a batch in front, of extent 1 where they are shared."""
+    """Return tensors with the batch axis in front. It has extent 1 if the batch shares a tensor."""
     return [
         None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
         for x, d in zip(tensors, dims)
@@ -330,8 +334,8 @@ def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
 def vjp_of(
     function: Callable[..., Tensors], tensors: Tensors, needs: Needs, cotangents: Tensors
 ) -> list[Maybe]:
-    """Returns the gradients of a function of tensors in those that need them, else None. Absent
-    cotangents are 0."""
+    """Return the gradients of a function with respect to the tensors that need them, None for the
+    others. Absent cotangents are 0."""
     every: list[Any] = [alive(x) for x in tensors]
     at = [i for i in range(len(every)) if needs[i]]
 
@@ -346,7 +350,7 @@ def vjp_of(
 
 
 def _vjp_of(of: Callable[..., Any], primals: list[Any], cotangents: Tensors) -> Sequence[Tensor]:
-    """Returns the gradients of a function in all of its arguments."""
+    """Return the gradients of a function with respect to all of its arguments."""
     if not is_eager():
         out, vjp = torch.func.vjp(of, *primals)  # type: ignore[misc]
         filled = (
@@ -354,7 +358,7 @@ def _vjp_of(of: Callable[..., Any], primals: list[Any], cotangents: Tensors) -> 
         )
         return tuple(vjp(tuple(filled)))
     with torch.enable_grad():
-        # Views have no paths to one another, which the tensors themselves may have.
+        # Use views: one tensor may depend on another, but their views do not depend on one another.
         primals = [
             x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in primals
         ]

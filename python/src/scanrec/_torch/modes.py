@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries of the modes around a call: differentiation, batching, tracing and all others that
-PyTorch's dispatcher would show the call to. PyTorch answers most of these in private functions
-only. All of those that the package uses are in this file. It was tried on PyTorch 2.10 to 2.15."""
+"""Queries of the active modes: differentiation, batching, tracing, and others that PyTorch's
+dispatcher would notify of a call.
+
+PyTorch has only private functions for most of these. The package uses private functions only in
+this file, which was tested with PyTorch 2.10 to 2.15.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ try:
         _dispatch_tls_local_include_set,
     )
     from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
-except ImportError:  # a version that has them elsewhere: no call is plain
+except ImportError:  # another version of PyTorch: is_plain is False for all calls
     DispatchKey = None  # type: ignore[assignment, misc]
 
 __all__ = ["alive", "below_autograd", "forward_ad", "in_graph", "is_distributed", "is_eager"]
 __all__ += ["is_plain", "is_pushed", "is_recorded", "is_tracing", "levels", "uncompiled"]
 
-# These have no types.
+# PyTorch has no type annotations for these.
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 forward_ad: Any = torch.autograd.forward_ad
 in_graph: Callable[[_Function], _Function] = torch.compiler.allow_in_graph
@@ -41,27 +44,27 @@ is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defin
 
 
 def is_distributed(x: object) -> bool:
-    """Whether a tensor is one of several devices, a DTensor: without those being imported."""
+    """Whether a tensor is a DTensor. It does not import the module of DTensors."""
     tensors = sys.modules.get("torch.distributed.tensor")
     return tensors is not None and isinstance(x, tensors.DTensor)
 
 
 def is_recorded(*tensors: Maybe) -> bool:
-    """Whether any kind of differentiation or batching sees a call with these tensors. If none does,
-    the operator alone will do, in half the time."""
+    """Whether any kind of differentiation or batching records a call with these tensors. If not,
+    the operator is called directly, in half the time."""
     if not is_eager():
         return True
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def is_eager() -> bool:
-    """Whether neither a transformation of torch.func nor forward mode is at work."""
+    """Whether neither a transformation of torch.func nor forward mode is active."""
     return torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0
 
 
 def is_pushed(*tensors: Maybe) -> bool:
-    """Whether forward mode may see a call with these tensors."""
-    if names := levels():  # whose wrappers hide the tangents of a level of forward_ad
+    """Whether forward mode may record a call with these tensors."""
+    if names := levels():  # wrappers of torch.func hide tangents of forward_ad
         return "Jvp" in names or forward_ad._current_level >= 0
     if forward_ad._current_level < 0:
         return False
@@ -69,14 +72,14 @@ def is_pushed(*tensors: Maybe) -> bool:
 
 
 def alive(x: Maybe) -> Maybe:
-    """A tensor without wrappers of levels of torch.func that are over. PyTorch takes them off for
-    operators, but not for functions of autograd, and only one at a time."""
+    """Return a tensor without the wrappers of levels of torch.func that have ended. PyTorch removes
+    these for operators but not for autograd functions, and only one at a time."""
     inner = None if x is None else torch._C._functorch.unwrap_if_dead(x)
     return x if inner is x else alive(inner)
 
 
 def levels() -> list[str]:
-    """The transformations of torch.func that are at work, by name, the innermost last."""
+    """The names of the active transformations of torch.func, the innermost last."""
     functorch = torch._C._functorch
     if functorch.peek_interpreter_stack() is None:
         return []
@@ -88,9 +91,10 @@ def _number_of(*names: str) -> int:
     return reduce(or_, (DispatchKeySet(getattr(DispatchKey, name)) for name in names)).raw_repr()
 
 
-# Dispatch keys of dense tensors on a CPU, and those that a thread adds where nothing is at work.
-# Inference mode leaves out those of autograd. Views that are conjugated lazily, tensors that are
-# wrapped, sparse or on other devices have other keys, and so have modes that trace or watch.
+# The dispatch keys of dense tensors on a CPU, and the keys that a thread adds if no mode is active.
+# Each is with and without autograd, which inference mode leaves out. Lazily conjugated views, and
+# tensors that are wrapped, sparse or on other devices have other keys. Modes that trace or profile
+# add keys.
 _TENSOR: frozenset[int] = frozenset()
 _THREAD: frozenset[int] = frozenset()
 if DispatchKey is not None:
@@ -105,7 +109,7 @@ if DispatchKey is not None:
 
 
 def is_plain(*tensors: Maybe) -> bool:
-    """Whether the dispatcher would run a kernel for CPUs on these tensors, and do nothing else."""
+    """Whether the dispatcher would only run a kernel for CPUs on these tensors."""
     if not _THREAD or is_recorded(*tensors) or has_torch_function(tensors):
         return False
     if _profiler_enabled():

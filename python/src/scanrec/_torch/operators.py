@@ -3,8 +3,8 @@
 
 An operator takes the tensors that its call reads, in the order of the call, and then options.
 Absent tensors are None, and results that are not wanted are empty. The derivatives of an operator
-are registered beside its function, so a recorded program that contains the operator alone has
-derivatives, too. Functions call ``run_below``.
+are registered with the operator, so that a recorded program that contains only the operator has
+derivatives too. Autograd functions call the operator by ``run_below``.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def boundary_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that a type is computed in, which states at the edges have."""
+    """The type that a type is computed in. Boundary states (initial and final states) have it."""
     return _BOUNDARIES[dtype]
 
 
 def boundary_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of a state at an edge, with extent 1 in time."""
+    """The shape of a boundary state, with extent 1 in time."""
     return (*shape[:axis], 1, *shape[axis + 1 :])
 
 
@@ -72,19 +72,19 @@ def boundary_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 def define(
     call: Call, required: Collection[str], options: str, results: Callable[..., Tensors]
 ) -> Any:
-    """Defines the operator of a native call for CPUs and GPUs.
+    """Define the operator of a native call for CPUs and GPUs.
 
     Parameters
     ----------
     call:
         The native call, whose ``reads`` are the tensor arguments.
     required:
-        The tensors that are never absent, the first among them.
+        The tensors that are never absent. The first tensor is one of them.
     options:
         The schema of the further arguments.
     results:
-        Computes the results, None where they are not wanted: a function of the call, the tensors by
-        their names, whether the results are to be without values, and the options.
+        A function that computes the results, None where they are not wanted. Its arguments are the
+        call, the tensors by name, whether the results are fake (without values), and the options.
     """
     tensors = ", ".join(f"Tensor{'' if n in required else '?'} {n}" for n in call.reads)
     count = len(call.reads)
@@ -98,12 +98,12 @@ def define(
 
 
 def none_as_empty(like: torch.Tensor, results: Tensors) -> tuple[torch.Tensor, ...]:
-    """Returns results of an operator, with a tensor of no elements for each that is not wanted."""
+    """Return the results of an operator. A result that is not wanted becomes an empty tensor."""
     return tuple([like.new_empty((0,)) if x is None else x for x in results])
 
 
 def define_as(name: str, arguments: str, results: int, kernel: Kernel, fake: Kernel) -> Any:
-    """Defines an operator, given its name and the schema of its arguments."""
+    """Define an operator, given its name and the schema of its arguments."""
     returned = ", ".join(["Tensor"] * results)
     _library.define(f"{name}({arguments}) -> {f'({returned})' if results > 1 else returned}")
     for device in ("CPU", "CUDA"):
@@ -113,20 +113,20 @@ def define_as(name: str, arguments: str, results: int, kernel: Kernel, fake: Ker
 
 
 def keep_lazy_views(op: Any) -> None:
-    """Has an operator that changes an argument see lazily conjugated or negated tensors, which
-    PyTorch cannot resolve for it."""
+    """Pass lazily conjugated or negated tensors to an operator unchanged. PyTorch cannot resolve
+    them for an operator that changes an argument."""
     for view in ("Conjugate", "Negative"):
         _library.impl(op, torch.library.fallthrough_kernel, view)
 
 
 def run_below(op: Kernel, *arguments: Any) -> Any:
-    """Runs an operator without its derivatives, which the caller records or does not need."""
+    """Run an operator without its derivatives, which the caller records or does not need."""
     with below_autograd():
         return op(*arguments)
 
 
 def differentiate(op: Any, function: Kernel) -> None:
-    """Registers a differentiable function that has the arguments and results of an operator."""
+    """Register a differentiable function that has the arguments and results of an operator."""
 
     def kernel(*arguments: Any) -> Any:
         if is_recorded(*(x for x in arguments if isinstance(x, torch.Tensor))):
@@ -134,7 +134,7 @@ def differentiate(op: Any, function: Kernel) -> None:
         return run_below(op, *arguments)
 
     _library.impl(op, kernel, "Autograd")
-    # Before torch.func takes a call to its innermost level: Function.apply does that, too.
+    # This key runs before torch.func moves the call to its innermost level. Function.apply does so.
     _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
 
 
@@ -142,22 +142,24 @@ def differentiate(op: Any, function: Kernel) -> None:
 
 
 def empty(like: torch.Tensor, shape: Sequence[int], *, boundary: bool = False) -> torch.Tensor:
-    """Returns an uninitialised result, in the type of a tensor or of its states at the edges."""
+    """Return an uninitialised result, in the type of a tensor or of its boundary states."""
     return like.new_empty(shape, dtype=boundary_dtype(like.dtype) if boundary else None)
 
 
 def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Returns memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch asks of
-    any tensor whether it has less than 2, and of an axis whether it has one: a program for all
-    lengths must not depend on that."""
+    """Return memory for checkpoints of this shape: a vector of at least 2 numbers.
+
+    PyTorch's decisions depend on whether an extent is 0 or 1. A program for all lengths must not
+    depend on that, so the extent is never below 2.
+    """
     count: Any = math.prod(shape)
-    if isinstance(count, int) and count < 2:  # an operator returns the same numbers each time
+    if isinstance(count, int) and count < 2:  # operators must be deterministic
         return like.new_zeros((2,), dtype=boundary_dtype(like.dtype))
     return empty(like, (torch.sym_max(count, 2),), boundary=True)
 
 
 def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The checkpoints of this shape in such memory, or the tensor itself if it has the axes."""
+    """View memory of :func:`new_checkpoints` in this shape. Return other tensors unchanged."""
     if memory.dim() == len(shape) > 1:
         return memory
     return memory.narrow(0, 0, math.prod(shape)).view(shape)
@@ -167,7 +169,7 @@ def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 class View(NamedTuple):
-    """An array of a native call within one of its tensors."""
+    """The position and the strides of an array of a native call within one of its tensors."""
 
     tensor: str  #: the name of the tensor
     strides: Sequence[int]  #: in elements
@@ -189,15 +191,15 @@ class Plan(NamedTuple):
     prepared: _native.Prepared
     addresses: list[
         tuple[int, int]
-    ]  #: of each array: the number of its tensor, and bytes from there
+    ]  #: of each array: the index of its tensor, and its offset in bytes
 
 
-# Plans know tensors by their numbers: one tensor may have several roles.
+# Plans identify tensors by index: one tensor may have several roles.
 _plans: Plans[Plan] = Plans()
 
 
 def planned(call: Call, threads: int, described: Described) -> Plan:
-    """Returns the plan of a native call."""
+    """Return the plan of a native call."""
     views, dtypes, fields = described
     strides = {name: view.strides for name, view in views.items()}
     prepared = _native.Prepared(call.name, strides, dtypes, threads=threads, **fields)
@@ -205,9 +207,11 @@ def planned(call: Call, threads: int, described: Described) -> Plan:
 
 
 def plain_layouts(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Returns the number of threads and the layouts that a native plan depends on. Returns None if
-    a value is not a tensor, or if the call must pass through the dispatcher: compiled,
-    differentiated, batched, traced or profiled."""
+    """Return the number of threads and the layouts that a native plan depends on.
+
+    Returns None if a value is not a tensor, or if the call must pass through the dispatcher because
+    it is compiled, differentiated, batched, traced or profiled.
+    """
     if torch.compiler.is_compiling():
         return None
     for x in values:
@@ -225,18 +229,18 @@ def _layouts(tensors: Sequence[Maybe]) -> list[Any]:
 def run_step(
     plan: Plan, tensors: Sequence[Any], state: torch.Tensor, user: tuple[str, Mapping[str, str]]
 ) -> None:
-    """Runs the plan of a call on CPUs that updates a state in place.
+    """Run the plan of a call on CPUs that updates a state in place.
 
     Parameters
     ----------
     plan:
-        The plan, whose layouts the tensors have.
+        The plan. The tensors have its layouts.
     tensors:
         The arrays of the call, in the order of its struct.
     state:
         The tensor that is updated.
     user:
-        The names that errors are to have for the call and for its arguments.
+        The names of the call and of its arguments in errors.
     """
     try:
         plan.prepared.run([tensors[i].data_ptr() for i, _ in plan.addresses])
@@ -252,7 +256,7 @@ def run_native(
     describe: Callable[[Arrays, Any], Described],
     user: tuple[str, Mapping[str, str]],
 ) -> None:
-    """Runs a native call on the device of its tensors.
+    """Run a native call on the device of its tensors.
 
     Parameters
     ----------
@@ -261,12 +265,12 @@ def run_native(
     arrays:
         The tensors that it reads and writes, by name. The first one is present.
     problem:
-        The options on which the call depends besides.
+        The other options of the call.
     describe:
-        Checks the tensors and describes the call, given the arrays and the problem. It depends on
-        the layouts of the tensors and on the problem alone.
+        A function of the arrays and the problem that checks the tensors and describes the call. The
+        result depends only on the problem and on the layouts of the tensors.
     user:
-        The names that errors are to have for the call and for its arguments.
+        The names of the call and of its arguments in errors.
     """
     tensors: list[Any] = [arrays.get(name) for name in call.arrays]
     first = tensors[0]
@@ -287,7 +291,7 @@ def _run_on_cpu(_: torch.Tensor, prepared: _native.Prepared, addresses: Sequence
 
 
 def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Sequence[int]) -> None:
-    """Queues a call in the current stream of a tensor's GPU. Its workspace is a tensor there."""
+    """Queue a call in the current stream of a tensor's GPU. A tensor is its workspace."""
     held = []
 
     def allocate(bytes: int) -> int:
@@ -300,10 +304,11 @@ def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Seque
 
 
 def describe_scan(call: str, arrays: Arrays, problem: Any, dtype: torch.dtype) -> Described:
-    """Describes a call on sequences, whose problem has a shape, an axis and a direction.
+    """Describe a call on sequences, whose problem has a shape, an axis and a direction.
 
-    Refuses tensors of a recorded program whose shapes do not belong to the shape of the call, which
-    the program may have fixed: kernels would read memory after their end."""
+    Raises an error if shapes of tensors do not fit the shape of the call. A recorded program may
+    have fixed the latter, and kernels would then read out of bounds.
+    """
     shape, axis, more_resets = problem.shape, problem.axis, False
     views = {}
     for name, x in arrays.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arguments of the calls as tensors that operators take: checked, of one type, of one rank."""
+"""Conversion of arguments to tensors that operators take: checked, of one type and one rank."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ Shape = Sequence[int]
 
 
 def check_dense(call: str, name: str, value: Any, expected: str = "a tensor") -> Tensor:
-    """Returns a tensor. Refuses other values, and tensors without strides."""
+    """Return a tensor. Raises TypeError for other values, and for tensors without strides."""
     if not isinstance(value, Tensor):
         arguments.refuse(call, name, expected, type(value).__name__, TypeError)
     if value.is_nested:
-        instead = "sequences of several lengths lie one behind the other, with 'resets' between"
-        arguments.refuse(call, name, f"a dense tensor ({instead})", "a nested one", TypeError)
+        instead = "concatenate sequences of several lengths, and separate them by 'resets'"
+        arguments.refuse(call, name, f"a dense tensor ({instead})", "a nested tensor", TypeError)
     if value.layout is not torch.strided:
-        arguments.refuse(call, name, "a dense tensor", f"one of {value.layout}", TypeError)
+        arguments.refuse(call, name, "a dense tensor", f"layout {value.layout}", TypeError)
     return value
 
 
 def check_tensor(call: str, name: str, value: Any) -> Tensor:
-    """The value, if it is a tensor with an axis of time."""
+    """Return the value. Raises an error unless it is a tensor with a time axis."""
     tensor = check_dense(call, name, value)
     if not tensor.dim():
-        arguments.refuse(call, name, "a tensor with an axis of time", "a number")
+        arguments.refuse(call, name, "a tensor with a time axis", "a number")
     return tensor
 
 
 def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.dtype:
-    """Returns the element type of a call, `first` being among its values. It is PyTorch's
-    promotion, except that states at the edge may have the type that the others are computed in.
-    Refuses values on several devices."""
+    """Return the element type of a call with these values, which include `first`.
+
+    It follows PyTorch's promotion, with one exception: boundary (initial and final) states may have
+    the type that the other values are computed in. Values on several devices raise ValueError.
+    """
     dtype = first.dtype
     for name, value in values.items():
         if value is None and name == "initial_state":
@@ -54,7 +56,7 @@ def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.d
             check_dense(call, name, value, "a tensor or a number")
             arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
             if value.device != first.device:
-                expected = f"a tensor on {first.device} as '{next(iter(values))}' is"
+                expected = f"a tensor on {first.device}, like '{next(iter(values))}'"
                 arguments.refuse(call, name, expected, value.device)
             if name != "initial_state" or value.dtype != boundary_dtype(dtype):
                 dtype = _promoted(dtype, value)
@@ -64,7 +66,7 @@ def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.d
 
 
 def _promoted(dtype: torch.dtype, value: Tensor) -> torch.dtype:
-    """Returns PyTorch's promotion, in which a tensor without axes counts as a number does."""
+    """Return PyTorch's promotion, which treats a tensor without axes like a number."""
     if value.dim() > 0:
         return torch.promote_types(dtype, value.dtype)
     return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
@@ -73,8 +75,8 @@ def _promoted(dtype: torch.dtype, value: Tensor) -> torch.dtype:
 def number_tensor(
     call: str, name: str, value: complex, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Returns a number as a tensor without axes, without a copy from the host, which a GPU would
-    wait for."""
+    """Return a number as a tensor without axes. It is not copied from the host, since a GPU would
+    wait for the copy."""
     arguments.check_number(call, name, value)
     most = torch.finfo(dtype).max
     for part in (value.real, value.imag) if isinstance(value, complex) else (value,):
@@ -87,13 +89,13 @@ def number_tensor(
 def aligned(
     call: str, name: str, value: Any, shape: Shape, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """The value with as many axes as the shape that it broadcasts to."""
+    """Return the value with as many axes as the shape that it broadcasts to."""
     if isinstance(value, Tensor):
         x = value.to(dtype)
     else:
         x = number_tensor(call, name, value, dtype, device)
     arguments.check_shape(call, name, x.shape, shape)
-    if x.dim() == len(shape):  # without a view that autograd would record
+    if x.dim() == len(shape):  # no view: autograd would record it
         return x
     return x.reshape((1,) * (len(shape) - x.dim()) + tuple(x.shape))
 
@@ -101,7 +103,7 @@ def aligned(
 def boundary_tensor(
     call: str, value: Any, shape: Shape, axis: int, dtype: torch.dtype, device: torch.device
 ) -> Maybe:
-    """A state before the first step, with an axis of time of extent 1."""
+    """Return an initial state with a time axis of extent 1."""
     if value is None:
         return None
     boundaries = arguments.boundary_shape(shape, axis)
@@ -113,14 +115,14 @@ def boundary_tensor(
 def reset_mask_of(
     call: str, values: Any, shape: Shape, axis: int, device: torch.device, name: str = "resets"
 ) -> Maybe:
-    """Returns booleans for the steps of a call, which may be absent."""
+    """Return a mask of the steps of a call, or None if it is absent."""
     if values is None:
         return None
     x = check_dense(call, name, values, "a tensor of booleans")
     if x.dtype != torch.bool:
         arguments.refuse(call, name, "a tensor of booleans", x.dtype, TypeError)
     if x.device != device:
-        arguments.refuse(call, name, f"a tensor on {device} as the others are", x.device)
+        arguments.refuse(call, name, f"a tensor on {device}, like the other arguments", x.device)
     if name == "resets":
         shape = arguments.check_resets(call, tuple(x.shape), shape, axis)
     return aligned(call, name, x, shape, torch.bool, device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of arguments."""
+"""Types of arguments in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Group", "Maybe", "Ranges", "Tensors"]
 
 #: A tensor, or None for an absent one.
 Maybe: TypeAlias = torch.Tensor | None
-#: Such tensors.
+#: Tensors, None for absent ones.
 Tensors: TypeAlias = Sequence[Maybe]
 
 #: Processes that time is split over.
 Group: TypeAlias = ProcessGroup | DeviceMesh
-#: For every one of them pairs (begin, end).
+#: For every process a list of pairs (begin, end).
 Ranges: TypeAlias = Sequence[Sequence[Sequence[int]]]

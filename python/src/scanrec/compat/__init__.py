@@ -7,9 +7,9 @@ One module stands in for one package:
   ``rl_games``, ``s5`` (s5-pytorch), ``torchlpc``, ``torchrl``
 - JAX: ``memax``, ``recurrentgemma``, ``rlax``, ``s5`` (S5)
 
-A name that a package has in several of its modules is in a namespace of that module's name, such as
-``accelerated_scan.warp.scan``. Other names are at the top of the module.
+If several modules of a package have a function of the same name, each is in a namespace with the
+name of its module, such as ``accelerated_scan.warp.scan``. Other names are at the top level.
 
-None of these packages is needed, and a module imports no framework but its own. Docstrings and
-``docs/compat.md`` say what differs from the originals.
+None of these packages needs to be installed, and a module imports only its own framework.
+Docstrings and ``docs/compat.md`` describe the differences from the originals.
 """

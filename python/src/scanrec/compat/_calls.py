@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Public functions that share one body."""
+"""Helper for public functions that share one body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ABSENT", "named"]
 
 Result = TypeVar("Result")
 
-#: The value of a parameter that a function lacks, where its body has no other one for it.
+#: The value that a body gets for a parameter that its function lacks.
 ABSENT: Any = object()
 
 
@@ -25,7 +25,8 @@ def named(
 ) -> Callable[..., Result]:
     """Make the function ``name`` from a body whose first parameter is the name for errors.
 
-    The function lacks the parameters that are ``fixed``, and takes ``keyword_only`` by name alone.
+    The function lacks the parameters that are ``fixed``. Parameters in ``keyword_only`` are passed
+    by name only.
     It is an attribute of the module, or of the class ``within``.
     """
     whole = inspect.signature(body)

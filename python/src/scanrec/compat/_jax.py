@@ -28,7 +28,7 @@ def array(
     """Return the value as an array if its element type is one that the kernels support.
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, and ``shape`` the exact shape.
-    ``real`` excludes complex types, and ``boolean`` accepts booleans alone.
+    ``real`` excludes complex types, and ``boolean`` accepts only booleans.
     """
     x = array_of(call, name, value)
     if not boolean:

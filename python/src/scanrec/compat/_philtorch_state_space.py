@@ -23,7 +23,7 @@ _Sizes: TypeAlias = Mapping[str, "int | None"]
 
 # Shapes of B, C and D by the names of their axes: sequences b, steps n, states m, inputs f and
 # outputs p. D has "1" for one number. The pairs are for signals without and with an axis of inputs.
-# A tensor that fits several shapes has the first. Shapes with n are those of lpv alone.
+# If a tensor fits several shapes, the first one applies. Only lpv has shapes with n.
 _OUTPUTS = "m", "nm", "bm", "pm", "npm", "bnm", "bpm", "bnpm"
 _THROUGH = "n", "b", "", "1", "p", "np", "bn", "bp", "bnp"
 _SHAPES = {
@@ -49,7 +49,7 @@ def checked_index(call: str, out_idx: int | None, states: int) -> int | None:
     except TypeError:
         arguments.refuse(call, "out_idx", "an integer or None", repr(out_idx), TypeError)
     if not -states <= index < states:
-        arguments.refuse(call, "out_idx", f"one of {states} states", index)
+        arguments.refuse(call, "out_idx", f"the index of one of {states} states", index)
     return index % states
 
 
@@ -57,10 +57,10 @@ def scalar_gates(call: str, A: Tensor, x: Tensor, varying: bool) -> Tensor:
     """Return matrices of one number each as gates of a scan of ``(B, N, 1)``."""
     tensor(call, "A", A, like=x)
     if A.dim() < 2 or A.shape[-2:] != (1, 1):
-        steps = ", lpv.linear_recurrence of rows that vary" if varying else ""
+        kinds = "lti and lpv" if varying else "lti"
         expected = (
-            "matrices of one number, (..., 1, 1): diag_state_space takes a diagonal as L, lti."
-            f"linear_recurrence one as rows of a batch{steps}"
+            "matrices (..., 1, 1) (for diagonal matrices call lti.diag_state_space with L, or "
+            f"linear_recurrence of {kinds} with a batch)"
         )
         arguments.refuse(call, "A", expected, f"shape {tuple(A.shape)}")
     axes = x.shape[:2] if varying else x.shape[:1]
@@ -83,7 +83,7 @@ def system(
     real: bool = False,
     varying: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Return the outputs, and the last state if there is an initial one; gates are (..., M)."""
+    """Return the outputs, and the last state if an initial one is given. Gates are (..., M)."""
     (batch, steps), states, wide = x.shape[:2], gate.shape[-1], x.dim() == 3
     sizes = {"b": batch, "m": states, "f": x.shape[2] if wide else None, "1": 1}
     sizes |= {"n": steps} if varying else {}
@@ -118,14 +118,15 @@ def system(
     if D is not None:
         through = _product(call, "D", x, D, sizes)
         if through.shape[2:] != y.shape[2:]:
-            expected = f"one for outputs of shape {tuple(y.shape)}"
-            arguments.refuse(call, "D", expected, f"one that makes {tuple(through.shape)}")
+            expected = f"a matrix for outputs of shape {tuple(y.shape)}"
+            got = f"a matrix for outputs of shape {tuple(through.shape)}"
+            arguments.refuse(call, "D", expected, got)
         y = y + through
     return y if last is None else (y, last)
 
 
 def _driven(call: str, x: Tensor, B: Tensor | None, Vinv: Tensor | None, sizes: _Sizes) -> Tensor:
-    """Return ``Vinv B x``, ``(B, N, M)``; an absent B is the identity, or its first column."""
+    """Return ``Vinv B x``, ``(B, N, M)``. An absent B is the identity, or its first column."""
     wide, states = x.dim() == 3, sizes["m"] or 0
     if B is None:
         if wide:
@@ -159,7 +160,7 @@ def _product(call: str, name: str, x: Tensor, matrix: Tensor, sizes: _Sizes) -> 
 
 
 def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> str:
-    """Return the first shape of its name that the tensor has; "p" is any number."""
+    """Return the first known shape of this coefficient that the tensor has. "p" is any number."""
     tensor(call, name, value, like=x)
     without, along = _SHAPES[name]
     known = without if sizes["f"] is None else along
@@ -182,7 +183,7 @@ def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> s
 def decomposed(
     call: str, x: Tensor, L: Tensor | None, V: Tensor | None, Vinv: Tensor | None, A: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return eigenvalues, eigenvectors as columns, and their inverse; the identity is None."""
+    """Return eigenvalues, eigenvectors as columns, and their inverse. None is the identity."""
     if L is None:
         if A is None:
             arguments.refuse(call, "L", "eigenvalues, or a matrix as 'A'", "neither")

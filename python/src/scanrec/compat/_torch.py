@@ -33,7 +33,7 @@ def tensor(
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, ``shape`` the exact shape,
     ``broadcast`` a shape that it broadcasts to, and ``like`` a tensor on the same device. ``real``
-    excludes complex types. ``boolean`` accepts booleans alone.
+    excludes complex types. ``boolean`` accepts only booleans.
     """
     check_dense(call, name, value, "a tensor of booleans" if boolean else "a tensor")
     x: Tensor = value
@@ -62,7 +62,7 @@ def shared_or_each(call: str, name: str, value: Any, like: Tensor, shape: Sequen
 
 
 def common_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """Return the type that the types of all tensors promote to, without absent ones."""
+    """Return the type that the types of all present tensors promote to."""
     return reduce(torch.promote_types, (t.dtype for t in tensors if t is not None))
 
 

@@ -3,7 +3,7 @@
 
 Each computes ``x[t] = gate[t] * x[t-1] + input[t]`` along the last axis of ``(B, C, T)``. Tensors
 may have any strides, on CPUs and GPUs. 16-bit types are computed in float32. Second derivatives
-are right.
+are correct.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class complex:
 
     @staticmethod
     def scan(forget: Tensor, inputs: Tensor) -> Tensor:
-        """Compute the scan with a complex gate ``forget``; ``inputs`` may be real."""
+        """Compute the scan with a complex gate ``forget``. ``inputs`` may be real."""
         if isinstance(forget, Tensor) and not forget.is_complex():
             arguments.refuse("scan", "forget", "a complex type", forget.dtype, TypeError)
         return scalar.scan(forget, inputs)
@@ -67,7 +67,7 @@ class ref:
     ) -> Tensor:
         """Compute the scan, with ``x[t+1]`` in place of ``x[t-1]`` if ``reverse``.
 
-        Operations other than torch's own raise ``ValueError``. The original does not take a T of 1.
+        Operations other than torch's own raise ``ValueError``. The original does not support T = 1.
         """
         given = {"mul": mul, "add": add, "zeros_like": zeros_like, "ones_like": ones_like}
         for name, operation in given.items():

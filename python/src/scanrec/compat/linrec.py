@@ -14,6 +14,6 @@ def linrec(inputs: Tensor, coeffs: Tensor, reverse: bool = False) -> Tensor:
     """Compute ``outputs[t] = coeffs[t] * outputs[t-1] + inputs[t]`` along the last axis.
 
     Both tensors have one shape. With ``reverse``, ``outputs[t+1]`` takes the place of
-    ``outputs[t-1]``. Second derivatives are right.
+    ``outputs[t-1]``. Second derivatives are correct.
     """
     return last_axis_scan("linrec", ("coeffs", coeffs), ("inputs", inputs), reverse=reverse)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for mambapy: ``pscan``, and ``selective_scan`` of its ``MambaBlock``.
 
-Where mambapy is installed, this module also has its ``Mamba`` and ``MambaBlock`` on this
-``selective_scan``, as subclasses with the same parameters and methods, and its ``MambaConfig``,
-``ResidualBlock`` and ``RMSNorm``. Blocks whose configuration has ``pscan=False`` or
-``use_cuda=True`` compute as in mambapy.
+If mambapy is installed, this module also has subclasses of its ``Mamba`` and ``MambaBlock`` that
+use this ``selective_scan``, with the same parameters and methods. It then also has mambapy's
+``MambaConfig``, ``ResidualBlock`` and ``RMSNorm``. Blocks whose configuration has ``pscan=False``
+or ``use_cuda=True`` compute as in mambapy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pscan(A: Tensor, X: Tensor) -> Tensor:
     """Compute ``H[t] = A[t] * H[t-1] + X[t]`` along the second axis of ``(B, L, D, N)``.
 
     ``A`` may have any shape that broadcasts to that of ``X``. Nothing is cloned or padded to a
-    power of two. 16-bit types are computed in float32. Second derivatives are right.
+    power of two. 16-bit types are computed in float32. Second derivatives are correct.
     """
     tensor("pscan", "X", X, axes="(B, L, D, N)")
     tensor("pscan", "A", A, broadcast=X.shape, like=X)
@@ -53,7 +53,7 @@ def pscan(A: Tensor, X: Tensor) -> Tensor:
 
 
 def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
-    """Compute ``MambaBlock.selective_scan``, as a function.
+    """Compute the scan of ``MambaBlock.selective_scan``, as a function.
 
     ``MambaBlock.selective_scan = staticmethod(selective_scan)`` sets it for all blocks of mambapy.
     No tensor of shape ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32.

@@ -29,9 +29,9 @@ def semigroup_scan(
     The result has the structure of ``input``. ``state`` has it too, without the axis of time.
 
     An operator that traces to ``(A_j * A_i, A_j * b_i + b_j)``, such as the package's LRU and S6,
-    or to ``b_i + b_j``, is a linear scan, alone or in the package's ``Resettable``. Resets then cut
-    sequences exactly, where the original multiplies by 0. Other operators are passed to
-    ``jax.lax.associative_scan``, as in the original.
+    or to ``b_i + b_j``, is computed by a linear scan, also in the package's ``Resettable``. Resets
+    then start sequences exactly, while the original multiplies states by 0. Other operators are
+    passed to ``jax.lax.associative_scan``, as in the original.
     """
     call = "semigroup_scan"
     wanted: Any = jax.tree.structure(input)
@@ -43,7 +43,7 @@ def semigroup_scan(
     state = jax.tree.map(partial(array_of, call, "state"), state)
     for first, x in zip(jax.tree.leaves(state), jax.tree.leaves(input)):
         if not x.ndim:
-            arguments.refuse(call, "input", "arrays with an axis of time", "a number")
+            arguments.refuse(call, "input", "arrays with a time axis", "a number")
         boundary = arguments.boundary_shape(x.shape, arguments.time_axis(call, axis, x.shape))
         arguments.check_shape(call, "state", first.shape, boundary, equal=True)
     algebra: Any = getattr(semigroup_op, "algebra", None)
@@ -102,7 +102,7 @@ def _terms(jaxpr: Any, names: Sequence[_Node | None]) -> list[_Node | None]:
     """Return each result of a program as a node, or None if it is no sum of products of names."""
     known = dict(zip(jaxpr.invars, names))
 
-    def nodes(variables: Any) -> list[_Node | None]:  # Literals cannot be hashed.
+    def nodes(variables: Any) -> list[_Node | None]:  # literals cannot be hashed
         return [known.get(v) if isinstance(v, Var) else None for v in variables]
 
     for equation in jaxpr.eqns:
@@ -118,7 +118,7 @@ def _terms(jaxpr: Any, names: Sequence[_Node | None]) -> list[_Node | None]:
 
 def _associative(op: Callable[..., Any], state: Any, input: Any, axis: int) -> Any:
     if not jax.tree.leaves(input)[0].shape[axis]:
-        return input  # XLA aborts in the gradient of the code below if T is 0.
+        return input  # if T is 0, XLA aborts in the gradient of the code below
     first = jax.tree.map(lambda x: jnp.expand_dims(x, axis), state)
     joined = jax.tree.map(lambda s, x: jnp.concatenate((s, x), axis), first, input)
     states = jax.lax.associative_scan(jax.vmap(op), joined, axis=axis)

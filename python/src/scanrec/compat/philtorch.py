@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for philtorch, for recurrences of order 1.
 
-``lti`` has constant coefficients, ``lpv`` coefficients of each step. ``unroll_factor``, by which
-the original chooses among algorithms with the same result, is checked and otherwise ignored.
-Element types are floating point and complex types, without integers. Larger matrices than
-``(1, 1)`` and filters with more than one pole, which the original takes, raise ``ValueError``.
+``lti`` has constant coefficients, ``lpv`` has coefficients that vary over time. ``unroll_factor``,
+by which the original selects an algorithm, is checked and otherwise ignored. Element types are
+floating point and complex types, not integers. Matrices larger than ``(1, 1)`` and filters with
+more than one pole, which the original supports, raise ``ValueError``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Options: TypeAlias = Mapping[str, Callable[[str, str, Any], object]]
 def recurrence(A: Tensor, zi: Tensor, x: Tensor) -> Tensor:
     """Compute ``h[t] = A[t] h[t-1] + x[t]`` along the second axis of ``x``, ``(B, T, 1)``.
 
-    ``A`` is ``(B, T, 1, 1)``, where 1 may take the place of B or T, and the initial state ``zi`` is
-    ``(B, 1)``. Diagonal matrices are rows of ``lti.linear_recurrence`` and
-    ``lpv.linear_recurrence``.
+    ``A`` is ``(B, T, 1, 1)`` and broadcasts along B and T. The initial state ``zi`` is ``(B, 1)``.
+    For diagonal matrices, call ``lti.linear_recurrence`` or ``lpv.linear_recurrence`` with one row
+    per state.
     """
     call = "recurrence"
     batch, steps, order = tensor(call, "x", x, axes="(B, T, 1)").shape
     if order != 1:
-        arguments.refuse(call, "x", "states of one number, (B, T, 1)", tuple(x.shape))
+        arguments.refuse(call, "x", "shape (B, T, 1)", tuple(x.shape))
     tensor(call, "A", A, axes="(B, T, 1, 1)", broadcast=(batch, steps, 1, 1), like=x)
     tensor(call, "zi", zi, shape=(batch, 1), like=x)
     return linear_scan(A.squeeze(-1), x, zi, axis=1)
@@ -73,7 +73,7 @@ class _Shared:
 
         Returns ``h[1], ..., h[N]`` as ``(B, N, 1)``, or as ``(B, N)`` with an ``out_idx`` of 0.
         ``A`` is ``(1, 1)`` or ``(B, 1, 1)``, for ``lpv`` ``(N, 1, 1)`` or ``(B, N, 1, 1)``. Larger
-        matrices raise ``ValueError`` even if they are diagonal: only their values would tell.
+        matrices raise ``ValueError`` even if they are diagonal, since their values are not read.
         ``lti.diag_state_space`` takes a diagonal as ``L``.
         """
         call = "state_space_recursion"
@@ -105,8 +105,9 @@ class _Shared:
         :func:`state_space_recursion`, and the other arguments are those of
         ``lti.diag_state_space``. Complex results stay complex, even with a real ``C``.
 
-        ``B``, ``C`` and ``D`` of ``lpv`` may have ``(N, ...)`` or ``(B, N, ...)`` in front; a shape
-        that fits N and B means N. A ``D`` of shape ``()`` or ``(1,)`` is constant.
+        In ``lpv``, ``B``, ``C`` and ``D`` may have shapes ``(N, ...)`` or ``(B, N, ...)``. A
+        leading axis that fits both N and B means N. A ``D`` of shape ``()`` or ``(1,)`` is
+        constant.
         """
         call = "state_space"
         spaces.check_signal(call, x, unroll_factor)
@@ -133,13 +134,13 @@ class lti(_Shared):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]``.
 
-        ``A`` is ``V diag(L) Vinv``, and the scan that of ``Vinv h``, whose states do not mix.
+        ``A`` is ``V diag(L) Vinv``. The scan computes ``Vinv h``, whose states are independent.
         Returns ``y``, or ``(y, h[N])`` with a ``zi``. Outputs are real with a real ``C``, and
         otherwise complex if ``L`` is computed from ``A``.
 
-        Each coefficient may have an axis of sequences in front. A shape with two meanings has that
-        axis. ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and ``A`` are absent. If it computes
-        eigenvectors and eigenvalues repeat, this raises ``torch.linalg.LinAlgError``, as the
+        Each coefficient may have a leading axis of sequences. An ambiguous shape is read with this
+        axis. ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and ``A`` are absent. If the call
+        computes eigenvectors and eigenvalues repeat, it raises ``torch.linalg.LinAlgError``, as the
         original does. The original also raises for an ``L`` of ``(B, M)`` alone, for a complex
         ``L`` alone with a real ``x``, and for an ``A`` with an eigenvector that begins with 0, such
         as a diagonal matrix.
@@ -169,8 +170,8 @@ class lti(_Shared):
         before = None
         if zi is not None:
             before = shared_or_each(call, "zi", zi, x, (delay,)).flip(-1).expand(batch, delay)
-        # Steps at a distance of `delay` are one channel of the scan. At least one step is added at
-        # every length: torch.compile makes another program for a call that adds none.
+        # Steps at a distance of `delay` form one channel of the scan. Padding adds at least one
+        # step: torch.compile would make another program for a length without padding.
         rows = steps // delay + 1
         folded = pad(x, (0, rows * delay - steps)).reshape(batch, rows, delay)
         y = linear_scan(-a.reshape(-1, 1, 1), folded, before, axis=1).flatten(1)[:, :steps]
@@ -198,7 +199,7 @@ class lti(_Shared):
         """
         call = "lfilter"
         if tensor(call, "x", x).dim() not in (1, 2):
-            arguments.refuse(call, "x", "one axis or two", f"shape {tuple(x.shape)}")
+            arguments.refuse(call, "x", "a tensor of 1 or 2 axes", f"shape {tuple(x.shape)}")
         forms = ("df2", "tdf2") if backend == "diag_ssm" else ("df2", "tdf2", "df1", "tdf1")
         backends = tuple(_BACKENDS)
         for name, choice, known in (("form", form, forms), ("backend", backend, backends)):
@@ -210,7 +211,7 @@ class lti(_Shared):
             got = f"shape {tuple(a.shape)}"
             arguments.refuse(call, "a", "one coefficient, (1,) or (B, 1)", got)
         if tensor(call, "b", b).dim() == 0 or b.shape[-1] == 0:
-            arguments.refuse(call, "b", "one coefficient or more", f"shape {tuple(b.shape)}")
+            arguments.refuse(call, "b", "at least one coefficient", f"shape {tuple(b.shape)}")
         rows = x if x.dim() == 2 else x.unsqueeze(0)
         batch, taps = rows.shape[0], b.shape[-1]
         order = max(1, taps - 1)
@@ -240,7 +241,7 @@ class lpv(_Shared):
 
 def _refuse_given(call: str, name: str, value: Any) -> None:
     if value is not None:
-        arguments.refuse(call, name, "None: 'a' has it", type(value).__name__)
+        arguments.refuse(call, name, "None, since 'a' determines it", type(value).__name__)
 
 
 _COMB: _Options = {"unroll_factor": arguments.count}
@@ -257,12 +258,12 @@ _BACKENDS: dict[str, _Options] = {
 def _check_options(call: str, given: dict[str, Any], known: _Options) -> None:
     for name, value in given.items():
         if name not in known:
-            arguments.refuse(call, name, "no such argument: only " + ", ".join(known), value)
+            arguments.refuse(call, name, "no argument besides " + ", ".join(known), value)
         known[name](call, name, value)
 
 
 def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Run the pole first: the state is its last outputs, the newest first."""
+    """Run the pole first. The state has its last outputs, the newest first."""
     order = b.shape[1] - 1
     before = x.new_zeros(x.shape[0], order) if state is None else state.flip(1)
     w = torch.cat((before, linear_scan(gate, x, before[:, -1], axis=-1)), 1)
@@ -270,7 +271,7 @@ def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[T
 
 
 def _transposed(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Run the zeros first: the state is what past inputs and outputs add to the next outputs."""
+    """Run the zeros first. The state has the terms of past inputs and outputs in later outputs."""
     order, steps = b.shape[1] - 1, x.shape[1]
     whole = _convolved(b, pad(x, (order, order)))
     if state is not None:
@@ -282,13 +283,13 @@ def _transposed(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tup
     return y, ahead
 
 
-#: On one thread of a CPU, forward and backward, sums of products are faster up to this many
-#: coefficients. Above that, products of matrices of at least this many steps are.
+#: Sums of products are used up to _FEW coefficients. Above that, products of matrices with at least
+#: _BLOCK steps are faster (forward and backward on one thread of a CPU).
 _FEW, _BLOCK = 4, 32
 
 
 def _convolved(b: Tensor, x: Tensor) -> Tensor:
-    """Convolve each row with its coefficients, at the steps that have all coefficients to the left.
+    """Convolve each row with its coefficients, at the steps that have enough earlier steps.
 
     ``torch.compile`` would make a program of ``conv1d`` for each length.
     """

@@ -39,14 +39,15 @@ def linear_scan(
     ``acc_float_dtype``. The scan is computed in float32, or in float64 if the arrays or
     ``acc_float_dtype`` have that type. Forward mode works.
 
-    ``x``, ``a`` and ``h0`` are arrays, or the package's ``Complex`` pairs. ``a`` may have the last
-    axes of ``(B, T, D)`` alone. ``scan_type``, ``unroll`` and ``pallas_`` options, which choose
-    among kernels of the original, are checked and ignored; None is its ``ScanType.AUTO``.
-    ``sharding_spec`` must be None: ``scanrec.jax.linear_scan`` has ``axis_name``.
+    ``x``, ``a`` and ``h0`` are arrays, or the package's ``Complex`` pairs. ``a`` may have only
+    the last axes of ``(B, T, D)``. ``scan_type``, ``unroll`` and ``pallas_`` options, which select
+    kernels of the original, are checked and ignored. A ``scan_type`` of None is ``ScanType.AUTO``.
+    ``sharding_spec`` must be None. If time is split over devices, call
+    ``scanrec.jax.linear_scan`` with ``axis_name``.
     """
     call = "linear_scan"
     if sharding_spec is not None:
-        expected = "None: scanrec.jax.linear_scan has 'axis_name' for time that is split"
+        expected = "None (if time is split, call scanrec.jax.linear_scan with 'axis_name')"
         arguments.refuse(call, "sharding_spec", expected, type(sharding_spec).__name__)
     if scan_type is not None and getattr(scan_type, "name", None) not in _SCAN_TYPES:
         expected = "None or a ScanType of recurrentgemma.common: " + ", ".join(_SCAN_TYPES)

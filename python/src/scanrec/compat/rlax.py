@@ -2,7 +2,7 @@
 """Stands in for RLax's returns, advantages and V-trace.
 
 As in RLax, a call has one sequence, and ``jax.vmap`` makes a batch of calls. Arrays are ``(T,)``
-unless a docstring says otherwise. T may be 0, for which most of the original's functions raise.
+unless a docstring says otherwise. T may be 0. Most of the original's functions raise then.
 With ``stop_target_gradients`` no gradients flow through the targets.
 """
 
@@ -57,8 +57,8 @@ def _returns(
 ) -> Array:
     """Compute ``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``.
 
-    The last element of ``v_t`` takes the place of ``G[T]``. ``lambda_`` may be a number. It is 1 in
-    ``discounted_returns``, whose ``v_t`` may be a number, too.
+    ``G[T]`` is the last element of ``v_t``. ``lambda_`` may be a number. In ``discounted_returns``
+    it is 1, and ``v_t`` may be a number too.
     """
     r, discount = _sequences(call, r_t=r_t, discount_t=discount_t)
     if lambda_ is ABSENT:
@@ -87,8 +87,8 @@ def _corrected(
     """Compute ``A[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * A[t+1]``.
 
     ``delta[t]`` is ``r[t] + discount[t] * values[t+1] - values[t]``. ``values`` is ``(T + 1,)``.
-    ``importance_corrected_td_errors`` returns ``rho * A``. With ``stop_target_gradients``, its
-    ``values[:-1]`` alone have gradients. A function without ``rho_tm1`` has weights of 1.
+    ``importance_corrected_td_errors`` returns ``rho * A``. With ``stop_target_gradients``, only
+    its ``values[:-1]`` have gradients. Functions without ``rho_tm1`` have weights of 1.
     """
     r, discount = _sequences(call, r_t=r_t, discount_t=discount_t)
     v = array(call, "values", values, shape=(r.shape[0] + 1,))
@@ -180,8 +180,9 @@ def _vtrace(
     """Compute ``E[t] = delta[t] + discount * clip(1) * lambda_ * E[t+1]``.
 
     ``delta`` is ``clip(clip_rho_threshold) * (r + discount * v_t - v_tm1)``. ``clip(x)`` is
-    ``min(x, rho)``, or ``(1 - alpha) * rho + alpha * min(x, rho)`` in the leaky functions, one of
-    which names it ``alpha_``. Where ``sample_mask`` is False the error is that of the next step.
+    ``min(x, rho)``, or ``(1 - alpha) * rho + alpha * min(x, rho)`` in the leaky functions. One of
+    these names it ``alpha_``. Where ``sample_mask`` is False, the error equals that of the next
+    step.
     With ``stop_target_gradients``, only ``v_tm1`` has gradients.
 
     ``vtrace`` and ``leaky_vtrace`` return ``E``, and the others a :class:`VTraceOutput`: ``E``, the
@@ -232,7 +233,7 @@ def _sequences(call: str, **given: ArrayLike) -> list[Array]:
 
 
 def _mixing(call: str, value: ArrayLike, sequence: Array, name: str = "lambda_") -> Array:
-    """Return a number, or one of each step."""
+    """Return a number, or a vector with one number per step."""
     x = array_of(call, name, value)
     if jnp.iscomplexobj(x):
         arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)

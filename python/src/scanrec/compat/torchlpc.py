@@ -14,7 +14,7 @@ __all__ = ["Recurrence", "linear_recurrence", "sample_wise_lpc"]
 
 
 class Recurrence:
-    """The recurrence of order 1 of torchlpc up to 0.7.2; here no ``torch.autograd.Function``."""
+    """The recurrence of order 1 of torchlpc up to 0.7.2, but not a ``torch.autograd.Function``."""
 
     @staticmethod
     def apply(decay: Tensor, impulse: Tensor, initial_state: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def sample_wise_lpc(
 
     Shapes are ``(B, T)`` for ``x``, ``(B, T, 1)`` for ``a`` and ``(B, 1)`` for ``zi``. With
     ``return_zf`` the result is ``(y, y[:, -1:])``, or ``(y, zi)`` if T is 0. Orders above 1, which
-    the original takes, raise ``ValueError``.
+    the original supports, raise ``ValueError``.
     """
     call = "sample_wise_lpc"
     batch, steps = tensor(call, "x", x, axes="(B, T)").shape

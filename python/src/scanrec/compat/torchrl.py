@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for ``torchrl.objectives.value.functional``: advantages and returns of trajectories.
 
-Tensors have one shape, ``(..., T, F)``, or time at ``time_dim``. Trajectories follow each other
-along time.
+All tensors have the same shape, ``(..., T, F)`` unless ``time_dim`` gives another time axis.
+Trajectories follow each other along time.
 
 - ``done`` is True at the last step of a trajectory. Nothing after it has an effect, not even a NaN.
-- ``terminated`` is True where the value after the step counts as 0; it is ``done`` if absent.
-- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to the shape of the others. Numbers
-  are not rounded to float32, as the original rounds them where values are float64.
-- The ``vec_`` functions are the functions without ``vec_`` under another name. They drop nothing
-  below 1e-7 and build no tensor of ``(B, T, T)``. As in the original, they ignore ``rolling_gamma``
-  if every discount is a number or a tensor of one element.
-- Wrong arguments raise ``ValueError`` and ``TypeError``; the original raises ``RuntimeError``.
+- ``terminated`` is True where the value after the step counts as 0. If absent, it is ``done``.
+- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to the shape of the others. The
+  original rounds numbers to float32 even if values are float64. These functions do not.
+- The ``vec_`` functions are other names of the functions without ``vec_``. They do not drop terms
+  below 1e-7, and build no tensor of ``(B, T, T)``. As in the original, they ignore
+  ``rolling_gamma`` if every discount is a number or a tensor of one element.
+- Invalid arguments raise ``ValueError`` or ``TypeError``. The original raises ``RuntimeError``.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ def _td(
     """Compute returns ``G`` of TD(1) or TD(lambda), or advantages, which are ``G - state_value``.
 
     TD(1) is ``G[t] = reward[t] + gamma * G[t+1]``. Where a trajectory ends but is not
-    ``terminated``, the value after the step takes the place of ``G[t+1]``.
+    ``terminated``, the value after the step replaces ``G[t+1]``.
 
     TD(lambda) is ``G[t] = reward[t] + gamma * ((1 - lmbda) * next_state_value[t] + lmbda *
-    G[t+1])``. Where a trajectory ends, the value takes the place of ``G[t+1]``.
+    G[t+1])``. Where a trajectory ends, the value replaces ``G[t+1]``.
 
-    With ``rolling_gamma=False`` each return has the factors of its own step throughout. This needs
-    a ``gamma`` or ``lmbda`` of the shape of ``done``, and memory for ``T`` times as many numbers.
+    With ``rolling_gamma=False`` the return of step t uses the factors of step t at all later steps.
+    This needs a ``gamma`` or ``lmbda`` of the shape of ``done``, and ``T`` times as much memory.
     TD(1) then does not use the value after the last step, as in the original.
     """
     values = {"state_value": state_value, "reward": reward}
@@ -107,13 +107,13 @@ def _td(
     rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
     tensors = [x for x in factors if isinstance(x, Tensor)]
     if call.startswith("vec_") and all(x.numel() == 1 for x in tensors):
-        rolling = True  # The original ignores the flag here.
+        rolling = True  # the original ignores the flag here
     if not rolling and all(x.shape != done.shape for x in tensors):
-        expected = "True or None where discounts are not tensors of every step"
+        expected = "True or None, since no discount has the shape of 'done'"
         arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
     value, time = next_state_value.masked_fill(terminated, 0), axis
     if not rolling:
-        # The steps that have the factors lie along `axis`, before time.
+        # One more axis, before time: its index is the step whose factors are used.
         time = axis + 1
         factors = [
             x.expand(done.shape).unsqueeze(time) if isinstance(x, Tensor) else x for x in factors
@@ -129,7 +129,7 @@ def _td(
         gate, ends, mixed = gamma, done | terminated, value.masked_fill(~done, 0)
     last = _at_end(value, time) if mixing or rolling else None
     returns = _backward(gate, reward + gamma * mixed, last, ends, time)
-    if not rolling:  # each step's own return
+    if not rolling:  # the return of step t with the factors of step t
         returns = returns.diagonal(dim1=axis, dim2=time).movedim(-1, axis)
     returns = returns.to(next_state_value.dtype)
     return returns if state_value is ABSENT else returns - state_value
@@ -234,7 +234,7 @@ def _factors(call: str, like: Tensor, **given: Any) -> list[float | Tensor]:
 
 
 def _at_end(x: Tensor, axis: int) -> Tensor:
-    """Return a copy of the last step, or zeros if T is 0. The gradient of a view would keep x."""
+    """Return a copy of the last step, or zeros if T is 0. A view would keep x in memory."""
     if x.shape[axis]:
         return x.select(axis, -1).clone()
     return x.new_zeros(arguments.boundary_shape(x.shape, axis))

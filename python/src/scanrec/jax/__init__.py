@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec for JAX: ops that differentiate, batch and compose as JAX's own."""
+"""scanrec for JAX: functions that support JAX's transformations, such as grad, vmap and jit."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    # As of the package: without what was not imported yet.
+    # Lists only parts that were imported, as in scanrec.__dir__.
     return sorted({*__all__, *(_PARTS & globals().keys())})

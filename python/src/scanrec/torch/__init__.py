@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec for PyTorch: functions that differentiate, batch and compile as PyTorch's own."""
+"""scanrec for PyTorch: functions that support autograd, torch.func and torch.compile."""
 
 from typing import TYPE_CHECKING
 

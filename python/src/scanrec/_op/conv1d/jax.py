@@ -62,11 +62,11 @@ def causal_conv1d(
     initial_state:
         ``(..., W - 1, D)``, the inputs before the first step, 0 if absent.
     resets:
-        Booleans that broadcast to ``(..., T)``. A sequence starts at each step that is True. It
-        does not see the steps before.
+        Booleans that broadcast to ``(..., T)``. A sequence starts at each step that is True, and
+        does not depend on earlier steps.
     return_final:
-        Whether to return a pair, the outputs and the final state: ``(..., W - 1, D)``, the last
-        inputs, which are the ``initial_state`` of the steps that follow.
+        Whether to return a pair, the outputs and the final state. The final state has the last
+        inputs, ``(..., W - 1, D)``. It is the ``initial_state`` for the next steps.
 
     Returns
     -------
@@ -119,8 +119,9 @@ def causal_conv1d_update(
         buffer, in which input n has the position ``n % S``.
     conv_state_indices:
         int32 or int64, ``(B,)``: the rows of ``conv_state`` to update. ``conv_state`` then has any
-        number of rows, and the others do not change. No row may occur twice. A number that is no
-        row, such as -1, marks padding: the output is that of a state of 0, and no state is written.
+        number of rows, and the others do not change. No row may occur twice. An index that is out
+        of range, such as -1, means padding: the output is that of a zero state, and no state is
+        written.
 
     Returns
     -------
@@ -146,7 +147,7 @@ def causal_conv1d_update(
     now, at = state, None
     if conv_state_indices is not None:
         at = _integers(call, "conv_state_indices", conv_state_indices, batch)
-        # Padding becomes the row after the last. Below 0 JAX would count from the end.
+        # Padding becomes the row after the last, since JAX counts negative indices from the end.
         at = jnp.where((at < 0) | (at > rows), rows, at)
         now = state.at[at].get(mode="fill", fill_value=0)
     kept = max(steps - held, 0)
@@ -168,7 +169,7 @@ def causal_conv1d_update(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, rank: int, axes: str
 ) -> dict[str, jax.Array]:
-    """Returns the arguments by name, weight and bias in the type that is computed in."""
+    """Return the arguments by name. Weight and bias have the type that is computed in."""
     first = array_of(call, "x", x)
     if first.dtype.name not in _TYPES:
         expected = "an array of float32, float64, bfloat16 or float16"
@@ -189,10 +190,10 @@ def _checked(
 
 
 def _alike(call: str, name: str, value: Any, x: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """Returns an array of this shape with the type of x."""
+    """Return an array of this shape with the type of x."""
     array = array_of(call, name, value)
     if array.dtype != x.dtype:
-        arguments.refuse(call, name, f"{x.dtype}, as 'x' is", array.dtype, TypeError)
+        arguments.refuse(call, name, f"{x.dtype}, like 'x'", array.dtype, TypeError)
     arguments.check_shape(call, name, array.shape, shape, equal=True)
     return array
 
@@ -208,7 +209,7 @@ def _integers(call: str, name: str, value: Any, batch: int) -> jax.Array:
 def _convolve(
     arrays: dict[str, jax.Array], lead: Sequence[int], silu: bool, with_final: bool
 ) -> tuple[jax.Array, Any]:
-    """Returns outputs, and final state or None, of arrays with these axes in front."""
+    """Return outputs, and final state or None, with these leading axes."""
     if len(lead) != 1:
         for name, x in arrays.items():
             if name not in ("weight", "bias"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in JAX: their primitives, and what their derivatives are composed of.
+"""Causal convolutions in JAX: their primitives, and the composition for other derivatives.
 
 Operands have the axes of the C interface. Weight and bias have the type that is computed in.
 """
@@ -42,14 +42,14 @@ class _CausalConv1d(Fused):
     def composed(
         self, problem: Conv1dProblem, arrays: Mapping[str, jax.Array]
     ) -> dict[str, jax.Array]:
-        """A product for each tap."""
+        """Compute the outputs as a sum of one product per tap."""
         x, weight = arrays["x"], arrays["weight"]
         batch, steps, channels = x.shape
         before = weight.shape[1] - 1
         past = arrays.get("initial_state", jnp.zeros((batch, before, channels), x.dtype))
         every = jnp.concatenate([past, x], 1).astype(weight.dtype)
         resets = arrays.get("resets", jnp.zeros((1, steps), np.bool_))
-        # The number of the sequence of each step. The history belongs to the first one.
+        # The index of the sequence of each step. The initial state belongs to the first sequence.
         number = jnp.pad(jnp.cumsum(resets, 1), ((0, 0), (before, 0)))[..., None]
         out = arrays.get("bias", jnp.zeros((), weight.dtype))
         for k in range(before + 1):

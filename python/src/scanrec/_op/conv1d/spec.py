@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The description of ``causal_conv1d``, and checks of its arguments that the frameworks share."""
+"""The description of ``causal_conv1d``, and checks of its arguments for all frameworks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONV1D = Operation(
     on_gpu=False,
 )
 
-#: The axes of the arrays, where time comes second. PyTorch has time last.
+#: The axes of the arrays in the C interface and in JAX. In PyTorch time comes last.
 LAYOUT = {
     **dict.fromkeys(("x", "out"), "batch time channel"),
     **dict.fromkeys(("initial_state", "final_state"), "batch past channel"),
@@ -38,23 +38,23 @@ class Conv1dProblem(NamedTuple):
 
 
 def is_silu(call: str, activation: object) -> bool:
-    """Whether the activation is SiLU. Refuses others."""
+    """Whether the activation is SiLU. Raises ValueError for unknown activations."""
     if activation is not None and activation not in ("silu", "swish"):
         arguments.refuse(call, "activation", "None, 'silu' or 'swish'", repr(activation))
     return activation is not None
 
 
 def check_types(call: str, name: str, x: str, given: str, computed: str) -> None:
-    """Refuses an array of another type than ``x`` or the type that is computed in."""
+    """Raise TypeError unless an array has the type of ``x`` or the type that is computed in."""
     if given not in (x, computed):
-        expected = f"{x}, as 'x' is" + (f", or {computed}" if computed != x else "")
+        expected = f"{x}, like 'x'" + (f", or {computed}" if computed != x else "")
         arguments.refuse(call, name, expected, given, TypeError)
 
 
 def check_channels(
     call: str, channels: int, weight: Sequence[int], bias: Sequence[int] | None
 ) -> None:
-    """Refuses weights and biases of other sizes."""
+    """Raise ValueError if weight or bias does not have one row per channel."""
     if len(weight) != 2 or weight[0] != channels or weight[1] < 1:
         expected = f"shape ({channels}, W), W of 1 or more"
         arguments.refuse(call, "weight", expected, tuple(weight))
@@ -64,8 +64,8 @@ def check_channels(
 
 #: The docstring of the convolution.
 CAUSAL_CONV1D_DOC = """
-Compute a depthwise convolution along time that sees no later steps, the one in front of the scans
-of Mamba, gated delta nets and other recurrent models::
+Compute a causal depthwise convolution along time, as Mamba, gated delta nets and other recurrent
+models do before their scans::
 
     out[t] = f(bias + sum(weight[k] x[t - (W - 1) + k] for k in range(W)))
 

@@ -81,14 +81,14 @@ def causal_conv1d(
         ``(B, D, L)``, float32, float64, bfloat16 or float16. ``weight`` and ``bias`` have its type,
         or float32 for 16-bit types.
     seq_idx:
-        int32 or int64, ``(B, L)``: the number of the sequence of each step. A sequence starts
-        wherever the number changes, and does not see the steps before. Unlike the package, numbers
-        below 0 are sequences, too.
+        int32 or int64, ``(B, L)``: the index of the sequence of each step. A sequence starts
+        wherever the index changes, and does not depend on earlier steps. Negative indices are
+        sequences too, unlike in the package.
     initial_states:
         ``(B, D, W - 1)``, the inputs before the first step, 0 if absent.
     return_final_states:
-        Whether to return a pair, the outputs and the final states: ``(B, D, W - 1)``, the last
-        inputs, which are the ``initial_states`` of the steps that follow.
+        Whether to return a pair, the outputs and the final states. The final states have the last
+        inputs, ``(B, D, W - 1)``. They are the ``initial_states`` for the next steps.
     final_states_out:
         A tensor that receives the final states. The pair then contains this tensor.
 
@@ -123,7 +123,7 @@ def causal_conv1d(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, *ranks: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns the arguments, weight and bias in the type that is computed in."""
+    """Return the arguments. Weight and bias have the type that is computed in."""
     check_dense(call, "x", x)
     if x.dtype not in _TYPES:
         expected = "a tensor of float32, float64, bfloat16 or float16"
@@ -145,14 +145,14 @@ def _checked(
 
 def _check_device(call: str, name: str, value: Tensor, x: Tensor) -> None:
     if value.device != x.device:
-        arguments.refuse(call, name, f"a tensor on {x.device} as 'x' is", value.device)
+        arguments.refuse(call, name, f"a tensor on {x.device}, like 'x'", value.device)
 
 
 def _check_alike(call: str, name: str, value: Any, x: Tensor, shape: Sequence[int]) -> None:
-    """Refuses anything but a tensor of this shape with the type and the device of x."""
+    """Raise an error unless the value is a tensor of this shape, with the type and device of x."""
     check_dense(call, name, value)
     if value.dtype != x.dtype:
-        arguments.refuse(call, name, f"{x.dtype}, as 'x' is", value.dtype, TypeError)
+        arguments.refuse(call, name, f"{x.dtype}, like 'x'", value.dtype, TypeError)
     _check_device(call, name, value, x)
     arguments.check_shape(call, name, value.shape, shape, equal=True)
 
@@ -199,8 +199,8 @@ def causal_conv1d_update(
     conv_state_indices:
         int32 or int64, ``(B,)``: the rows of ``conv_state`` to update. ``conv_state`` then has any
         number of rows, and the others do not change. No row may occur twice, which is not checked
-        on a GPU. A number that is no row, such as -1, marks padding: the output is that of a state
-        of 0, and no state is written.
+        on a GPU. An index that is out of range, such as -1, means padding: the output is that of a
+        zero state, and no state is written.
 
     Returns
     -------
@@ -230,7 +230,7 @@ def causal_conv1d_update(
     _check_alike(_CALL, "conv_state", conv_state, x, (rows, channels, held))
     overlaps = any(n > 1 and s == 0 for n, s in zip(conv_state.shape, conv_state.stride()))
     if overlaps and conv_state.numel() > 0:
-        expected = "memory of its own for every element"
+        expected = "a tensor whose elements do not overlap"
         arguments.refuse(_CALL, "conv_state", expected, f"strides {tuple(conv_state.stride())}")
     for name, value in (
         ("cache_seqlens", cache_seqlens),
@@ -241,12 +241,12 @@ def causal_conv1d_update(
             _check_device(_CALL, name, value, x)
             _check_integers(_CALL, name, value, (batch,))
     if conv_state_indices is not None and rows < 1:
-        arguments.refuse(_CALL, "conv_state", "1 row or more", 0)
+        arguments.refuse(_CALL, "conv_state", "at least 1 row", 0)
     tensors = x, conv_state, weight, bias
     if layouts is not None and weight.dtype == given[2].dtype:
         if bias is None or bias.dtype == given[3].dtype:  # type: ignore[union-attr]
             return _run(_plans.keep(key, _plan_of(tensors, silu)), given)
-    # The operator refuses tensors that are recorded, so it has to see them.
+    # The operator rejects tensors whose derivatives or batches are recorded, so it must get them.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, cache_seqlens, conv_state_indices, silu)
@@ -272,7 +272,7 @@ def _plan_of(tensors: Sequence[Any], silu: bool) -> Plan:
 
 
 def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
-    """Returns the outputs of a step whose arguments have the plan's layouts."""
+    """Return the outputs of a step whose arguments have the plan's layouts."""
     x, state, weight, bias = given
     out = torch.empty_like(x)
     run_step(plan, (x, weight, bias, state, None, out, state), state, (_CALL, _NAMES))
@@ -299,7 +299,7 @@ def _update(
     if rows is not None:
         at = rows.long()
         within = (at >= 0) & (at < len(state))
-        if not x.is_cuda:  # a GPU is not waited for
+        if not x.is_cuda:  # do not wait for a GPU
             _check_rows(at[within])
         at = at.clamp(0, len(state) - 1)
         now = state.index_select(0, at)
@@ -317,8 +317,8 @@ def _update(
         exists = within[:, None, None]
         out, _ = convolve(problem, steps, weight, bias, torch.where(exists, past, 0), None)
         if len(at) > 0:
-            # Padding writes another row once more. If all is padding, it writes a row as it was
-            # read.
+            # Padding writes the value of another row to that row again. If all rows are padding, it
+            # writes a row as it was read.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within, each, within.int().argmax())
             state.index_copy_(0, at[source], torch.where(exists, after, now)[source])
@@ -328,7 +328,7 @@ def _update(
 
 
 def _positions(lengths: Tensor, offsets: Tensor, like: Tensor) -> Tensor:
-    """The positions in circular buffers of inputs that come so much after the lengths."""
+    """Positions in the circular buffers of the inputs with numbers ``lengths + offsets``."""
     at = (lengths.long()[:, None] + offsets) % max(like.shape[-1], 1)
     return at[:, None].expand(-1, like.shape[1], -1)
 
@@ -336,7 +336,7 @@ def _positions(lengths: Tensor, offsets: Tensor, like: Tensor) -> Tensor:
 def _check_rows(rows: Tensor) -> None:
     found = rows.tolist()
     if len(set(found)) < len(found):
-        expected = "every row of 'conv_state' once at most"
+        expected = "distinct rows of 'conv_state'"
         arguments.refuse(_CALL, "conv_state_indices", expected, found)
 
 
@@ -352,10 +352,10 @@ keep_lazy_views(_op)  # the kernel resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:
-    """Raises for the first argument whose derivative or batch axis would be lost."""
+    """Raise NotImplementedError for the first argument whose derivative or batch would be lost."""
     for name, value in zip(("x", "conv_state", "weight", "bias"), tensors):
         if value is not None and is_recorded(value):
-            expected = "a tensor without gradients, batching and tangents"
+            expected = "a tensor without gradients, tangents or batching"
             arguments.refuse(_CALL, name, expected, "one that has them", NotImplementedError)
 
 

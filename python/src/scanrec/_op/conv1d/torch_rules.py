@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in PyTorch: their two operators, and what their derivatives are composed of.
+"""Causal convolutions in PyTorch: their two operators, and the composition for other derivatives.
 
-Tensors have the axes of the calls: x (B, D, L), weight (D, W), states (B, D, S) with the last
-inputs, S being W - 1 or more, and resets (B, L). Weight and bias have the type that is computed in.
+Tensors have the axes of the calls: x (B, D, L), weight (D, W) and resets (B, L). States (B, D, S)
+hold the last S inputs, with S of W - 1 or more. Weight and bias have the type that is computed in.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def run_conv1d(
     problem: Conv1dProblem,
     user: tuple[str, Mapping[str, str]] = ("causal_conv1d", _NAMES),
 ) -> None:
-    """Runs a native call on tensors by their names. ``user`` has the names for errors."""
+    """Run a native call on tensors by their names. ``user`` has the names for errors."""
     run_native(call, arrays, problem, describe, user)
 
 
 def describe(arrays: Arrays, problem: Conv1dProblem) -> Described:
-    """Describes a native call on these tensors."""
+    """Describe a native call on these tensors."""
     given = {name: x for name, x in arrays.items() if x is not None}
     x, weight = given["x"], given["weight"]
     (batch, channels, steps), width = x.shape, weight.shape[1]
@@ -53,7 +53,7 @@ def describe(arrays: Arrays, problem: Conv1dProblem) -> Described:
         if "past" in axes:
             boundary = of.removesuffix("_state")
             past[boundary] = extents["past"] = max(width - 1, tensor.shape[-1])
-        # Programs may be run on other shapes, and kernels would read memory after the end.
+        # A recorded program may run with other shapes. Kernels would then read out of bounds.
         shape = [extents[axis] for axis in axes]
         check_shape("causal_conv1d", _NAMES.get(name, name), tensor.shape, shape, equal=True)
         strides = strides_of(tensor) if tensor.numel() > 0 else contiguous(tensor.shape)
@@ -68,7 +68,7 @@ class _Conv1d(Fused):
     required = ("x", "weight")
 
     def new(self, problem: Any, tensors: dict[str, Any], name: str) -> Tensor:
-        """Outputs are laid out as x, and gradients as their operands."""
+        """Outputs have the memory layout of x, and gradients that of their operands."""
         x = tensors["x"]
         if name == "final_state":
             batch, channels, _ = x.shape
@@ -81,7 +81,7 @@ class _Conv1d(Fused):
         run_conv1d(call, arrays, problem)
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
-        """PyTorch's convolution, or products with each tap if there are resets."""
+        """Compute PyTorch's convolution, or one product per tap if there are resets."""
         x, weight, bias, initial, resets = tensors
         channels, steps, before = x.shape[1], x.shape[2], weight.shape[1] - 1
         now = x.to(weight.dtype)
@@ -93,7 +93,7 @@ class _Conv1d(Fused):
         if resets is None and steps > 0:
             out = conv1d(every, weight.unsqueeze(1), bias, groups=channels)
         else:
-            # The number of the sequence of each step. The history belongs to the first one.
+            # The index of the sequence of each step. The initial state belongs to the first one.
             starts = torch.zeros_like(x[:, 0], dtype=torch.bool) if resets is None else resets
             number = pad(starts.cumsum(-1), (before, 0)).unsqueeze(1)
             out = torch.zeros_like(now)
@@ -112,7 +112,7 @@ _FUSED = _Conv1d()
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def convolve(problem: Conv1dProblem, *tensors: Tensor | None) -> Any:
-    """Returns outputs and final state under any transformation."""
+    """Return outputs and final state under any transformation."""
     x: Any = tensors[0]
     if x.is_cuda:
         return _FUSED.composed(problem, *tensors)

@@ -80,7 +80,7 @@ def qrnn_pool(
 
     first = jnp.asarray(given[0], dtype)
     if not first.ndim:
-        arguments.refuse(call, names[0], "an array with an axis of time", "a number")
+        arguments.refuse(call, names[0], "an array with a time axis", "a number")
     axis = arguments.time_axis(call, axis, first.shape)
     shape, stack = first.shape, -1
     if packed:

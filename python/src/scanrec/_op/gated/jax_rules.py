@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in JAX: its primitives, and what their derivatives are composed of.
+"""QRNN pooling in JAX: its primitives, and the composition for other derivatives.
 
 Pre-activations are arrays of the rank of the problem, or one array that stacks them along one more
-axis. The stack takes the place of the candidate, and the gates are absent.
+axis. The stack is then passed as the candidate, and the gates are absent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ Arrays: TypeAlias = Mapping[str, jax.Array]
 
 
 class _GatedScan(ComputedScan):
-    """The residuals are the states, or with ``problem.recompute`` checkpoints. Up to 128 steps
-    there are no checkpoints. Only the derivatives in the forget gate and the output gate read
-    residuals. Without an output gate the outputs are the states."""
+    """The primitives of QRNN pooling.
+
+    The residuals are the states, or checkpoints with ``problem.recompute``. Calls of up to 128
+    steps have no checkpoints. Only derivatives with respect to the forget gate and the output gate
+    read residuals. Without an output gate the outputs are the states.
+    """
 
     operation = GATED
     user_call = "qrnn_pool"
@@ -53,7 +56,7 @@ class _GatedScan(ComputedScan):
     def states(self, problem: Problem, arrays: Arrays) -> Any:
         if not problem.recompute:
             return arrays["state"]
-        # Another call computes the same states.
+        # The checkpoints are not the states, so a second call recomputes the states.
         name = _result_with_states(problem, arrays)
         return self.value(problem, arrays, {name: problem.shape})[name]
 
@@ -77,8 +80,9 @@ class _GatedScan(ComputedScan):
         return {"state", "checkpoints"}
 
     def linearised(self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
-        # The derivative in the initial state alone reads no input, so a number takes its place. It
-        # would not fit if the types of the other arrays say how they are split.
+        # The derivative with respect to only the initial state does not read the input, so a number
+        # replaces it. Not if the types of other arrays say how they are split: a number has no such
+        # type.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
         if not is_whole or nonzero_tangents.keys() != {"initial_state"}:
             return arrays

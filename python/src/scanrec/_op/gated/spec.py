@@ -24,8 +24,8 @@ GATED = Operation(
 def linear_steps(
     xp: Any, sigmoid: Callable[[Any], Any], parts: Sequence[Any], forget_bias: float, zoneout: Any
 ) -> tuple[Any, Any, Any]:
-    """Returns the gate and the input of the linear scan that the pooling is, and the gate of the
-    output or None.
+    """Return the gate and the input of the linear scan that computes the pooling, and the output
+    gate or None.
 
     Parameters
     ----------
@@ -37,10 +37,10 @@ def linear_steps(
     candidate, forget, *others = parts
     forget = forget + forget_bias
     into = others[1] if len(others) > 1 else -forget
-    if zoneout is not None:  # whatever these are, NaN too
+    if zoneout is not None:  # even if these are NaN
         candidate, forget, into = (xp.where(zoneout, 0, x) for x in (candidate, forget, into))
     gate = sigmoid(forget)
-    input = sigmoid(into) * xp.tanh(candidate)  # which is 0 for a candidate of 0
+    input = sigmoid(into) * xp.tanh(candidate)  # 0 if the candidate is 0
     if zoneout is not None:
         gate = xp.where(zoneout, 1, gate)
     return gate, input, sigmoid(others[0]) if others else None
@@ -74,15 +74,15 @@ pool:
 axis:
     The time axis. Packed pre-activations are side by side along the last other axis.
 zoneout:
-    Booleans that broadcast to the output. Where one is True, the state keeps its value for any
-    values of the gates. Nothing is rescaled.
+    Booleans that broadcast to the output. Where one is True, the state keeps its value, whatever
+    the gates are. The other steps are not rescaled.
 forget_bias:
-    A number added to the pre-activation of the forget gate. With 1 or 2, a network remembers from
-    the first step of training.
+    A number added to the pre-activation of the forget gate. With 1 or 2, an untrained network keeps
+    most of its state from step to step.
 memory:
-    The states that the gradient needs besides ``pre``. ``"store"`` keeps the state of every step,
-    which for ``"f"`` is the output. ``"recompute"`` keeps that of every 128th step and recomputes
-    the others. It needs 1/128 of the memory, and the gradient takes about a fifth longer.
+    How the gradient gets the states. ``"store"`` keeps the state of every step, which for ``"f"``
+    is the output. ``"recompute"`` keeps the state of every 128th step and recomputes the others. It
+    needs 1/128 of the memory, and the gradient takes about a fifth longer.
 axis_name:
     As in :func:`linear_scan`. It requires ``memory="store"``.
 
@@ -93,7 +93,7 @@ The outputs. 16-bit types are computed in float32 and rounded when stored.
 Notes
 -----
 Activations, scan and output are one pass over memory, and so is the gradient. Forward mode and
-higher orders are composed of activations and scans.
+higher-order derivatives are composed of activations and scans.
 
 Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1. Zoneout: Krueger et
 al. (2017).

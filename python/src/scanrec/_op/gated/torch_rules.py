@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in PyTorch: its two operators, and what their derivatives are composed of.
+"""QRNN pooling in PyTorch: its two operators, and the composition for other derivatives.
 
-Pre-activations are tensors of the rank of the shape of the call, or one tensor that stacks them
-along an axis of its own. It then takes the place of the candidate, and the gates are absent.
+Pre-activations are tensors of the rank of the problem, or one tensor that stacks them along one
+more axis. The stack is then passed as the candidate, and the gates are absent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GatedProblem(NamedTuple):
 
 
 def _describe(arrays: Arrays, problem: GatedProblem) -> Described:
-    """Describes a native call on these arrays. Those of a stack are views within one tensor."""
+    """Describe a native call on these arrays. The parts of a stack are views of one tensor."""
     pre: Any = arrays["candidate"]
     shape, axis, stack = problem.shape, problem.axis, problem.stack
     others = dict(arrays)
@@ -74,8 +74,7 @@ def _describe(arrays: Arrays, problem: GatedProblem) -> Described:
 
 class _Gated(Fused):
     operation, problem = GATED, GatedProblem
-    # A list of tensors would keep PyTorch from batching the operators: a stack takes the first
-    # place.
+    # A stack is passed as the candidate: PyTorch cannot batch operators with a list of tensors.
     required = ("candidate",)
 
     def new(self, problem: GatedProblem, tensors: Arrays, name: str) -> Tensor:
@@ -94,7 +93,7 @@ class _Gated(Fused):
         run_native(call, arrays, problem, _describe, user)
 
     def composed(self, problem: GatedProblem, *tensors: Any) -> tuple[Tensor, ...]:
-        """Activations and a scan."""
+        """Compute activations and a scan."""
         *pre, initial, resets, zoneout = tensors
         dtype = pre[0].dtype
         stack = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
@@ -106,7 +105,7 @@ class _Gated(Fused):
         return output.to(dtype), final
 
     def _reads_states(self, problem: GatedProblem, needs: Sequence[bool]) -> bool:
-        """Returns whether gradients read states: those of forget and output gate do."""
+        """Whether gradients read states, as those of the forget gate and the output gate do."""
         return needs[0] if problem.stack >= 0 else any(needs[1:3])
 
     def keeps(self, problem: GatedProblem, tensors: Any, needs: Sequence[bool]) -> bool:
@@ -143,5 +142,5 @@ _FUSED = _Gated()
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def gated_scan(problem: GatedProblem, *tensors: Tensor | None) -> Any:
-    """Returns output and final state under any transformation."""
+    """Return output and final state under any transformation."""
     return _FUSED.run(problem, *tensors)

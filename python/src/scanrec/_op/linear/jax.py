@@ -65,11 +65,11 @@ def linear_scan(
     axis_name:
         The axis or axes of the mesh that time is split over, within ``shard_map``, in the form that
         the collectives of ``jax.lax`` take. Each device has one part of the sequence, in the order
-        of devices. Arrays that explicit sharding splits along time need no name.
+        of devices. Arrays that explicit sharding splits along time do not need this argument.
 
-        - ``initial_state`` is that of the whole sequence. The device where the scan starts reads
+        - ``initial_state`` belongs to the whole sequence. The device where the scan starts reads
           it.
-        - The final state is that of the whole sequence, on all devices.
+        - The final state belongs to the whole sequence, and all devices get it.
         - A reverse scan gets the reset after the part from the next device.
         - The devices exchange two numbers per sequence and device, forward and backward.
 
@@ -77,8 +77,8 @@ def linear_scan(
     -----
     Supported: forward and reverse mode of any order, ``vmap``, ``jit`` and ``checkpoint``.
     ``docs/python_derivatives.md`` has a table. Gradients of complex arrays are not conjugated, as
-    JAX defines them. If a loss uses only the states or only the final state, no gradient of the
-    other is read or written.
+    JAX defines them. If a loss uses only the states or only the final state, the cotangent of the
+    other is neither read nor written.
     """
     call = "linear_scan"
     reverse = arguments.flag(call, "reverse", reverse)
@@ -93,7 +93,7 @@ def linear_scan(
     input = jnp.asarray(input, dtype)
     shape = input.shape
     if not shape:
-        arguments.refuse(call, "input", "an array with an axis of time", "a number")
+        arguments.refuse(call, "input", "an array with a time axis", "a number")
     axis = arguments.time_axis(call, axis, shape)
 
     arrays = {"gate": aligned(call, "gate", gate, shape, dtype), "input": input}

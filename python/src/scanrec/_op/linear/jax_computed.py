@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear scans in JAX whose gate and input are computed from the operands: their tangents, and the
-primitives of scans of logarithms."""
+"""Linear scans in JAX whose gate and input are computed from the operands: the rules of their
+tangents, and the primitives of scans of logarithms."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .spec import LINEAR, LOG_GATE, LOG_INPUT
 
 __all__ = ["LOG_SCAN", "ComputedScan"]
 
-#: Gate, input, and what states are multiplied by for the output or None.
+#: Gate, input, and the factor of the states in the output or None.
 Steps: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
 class ComputedScan(Scans):
     """A linear scan whose gate and input are computed from the operands. Value and adjoint are
-    kernels. The tangent is that of the computation, and then that of the linear scan."""
+    kernels. The tangent differentiates the computation first, and then the linear scan."""
 
     def has_kernel(self, kind: str) -> bool:
         return kind != "jvp"
 
     def steps(self, problem: Problem, arrays: Arrays) -> Steps:
-        """Returns gate, input, and what states are multiplied by for the output or None. All are in
-        the type of the states, with extent 1 in time if the operands have it."""
+        """Return the gate, the input, and the factor of the states in the output or None. All are
+        in the type of the states, with extent 1 in time if the operands have it."""
         raise NotImplementedError
 
     def reads_states(self, problem: Problem, names: Names) -> bool:
-        """Whether the derivatives in these operands read states."""
+        """Whether the derivatives with respect to these operands read states."""
         raise NotImplementedError
 
     def states(self, problem: Problem, arrays: Arrays) -> jax.Array:
@@ -49,7 +49,7 @@ class ComputedScan(Scans):
     def tangent_of_scan(
         self, problem: Problem, arrays: Arrays, given: Mapping[str, Any]
     ) -> dict[str, jax.Array]:
-        """Returns the tangents of states and final state, given the operands of the linear scan and
+        """Return the tangents of states and final state, given the operands of the linear scan and
         their tangents."""
         shapes = {"state_tangent": problem.shape, "final_tangent": problem.boundary}
         return LINEAR_SCAN.jvp(problem.linear, given, shapes)
@@ -78,7 +78,7 @@ class ComputedScan(Scans):
             gate, _, output = steps(arrays)
         if self.reads_states(problem, nonzero_tangents):
             state = self.states(problem, arrays).astype(gate.dtype)
-        else:  # these are 0
+        else:  # these tangents are 0
             gate_t = output_t = None
         given = {
             **boundaries_of(arrays),
@@ -123,7 +123,7 @@ class _LogScan(ComputedScan):
         return STATES if reads_input else {"input", *STATES}
 
     def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
-        # The input is absent if only derivatives are wanted that do not depend on it.
+        # The input is absent if no wanted derivative depends on it.
         zero = zero_of(problem, arrays["gate"].dtype)
         return super().completed(problem, {"input": zero, **arrays})
 
@@ -136,9 +136,9 @@ class _LogScan(ComputedScan):
         gate, tangent_in = given["gate"], given["input_tangent"]
         if not problem.logarithms & LOG_GATE:
             return super().tangent_of_scan(problem, arrays, given)
-        # By a scan of the same log gates, which keeps what their logarithms hold.
+        # Scan the tangents with the log gates: exp() would round gates close to 1.
         if given["gate_tangent"] is not None:
-            # The tangent of the gate times the state before: that of a scan of gates 0.
+            # gate_tangent * previous state is the tangent of a scan whose gates are 0.
             now = {**given, "gate": jnp.zeros_like(gate), "initial_tangent": None}
             shapes = {"state_tangent": problem.shape}
             tangent_in = LINEAR_SCAN.jvp(problem.linear, now, shapes)["state_tangent"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Linear scans in JAX: their primitives and derivatives.
 
-Value, tangent and adjoint are kernels, and the rules are composed of these:
+Value, tangent and adjoint are kernels. The rules are composed of these kernels:
 
 ========= ====================================== ===========================
 primitive its tangent                            its transpose
@@ -33,12 +33,12 @@ from .spec import LINEAR
 
 __all__ = ["LINEAR_SCAN", "STATES", "resets_of", "moves_gate"]
 
-#: The operands that derivatives read only for the sake of the gate.
+#: The operands that a derivative reads only if it is with respect to the gate.
 STATES = {"state", "initial_state"}
 
 
 def moves_gate(operands: Names, results: Names) -> bool:
-    """Whether a derivative is one with respect to the gate, and so reads states."""
+    """Whether a derivative is with respect to the gate, so that it reads states."""
     return "gate_tangent" in operands or "gate_grad" in results
 
 
@@ -59,7 +59,7 @@ class _LinearScan(Scans):
         batched = {name for name, d in zip(params.operands, dims) if d is not None}
         wanted = params.shapes
         if params.kind == "vjp" and batched <= STATES and len(wanted) > 1:
-            # Only the gradient of the gate depends on the states. The others are the same for all.
+            # Only the gradient of the gate depends on the states. The batch shares the others.
             own = params._replace(results=(("gate_grad", wanted.pop("gate_grad")),))
             out = self.vjp(params.problem, params.named(args), wanted)
             (gate_grad,) = super().batch(args, dims, params=own)[0]
@@ -100,7 +100,7 @@ class _LinearScan(Scans):
         return list(self.value(problem, given, wanted).values())
 
     def _by_input(self, params: Params, arrays: Arrays) -> list[jax.Array]:
-        """The adjoint, with the gradient of the gate as that of the input times the states."""
+        """The adjoint. The gradient of the gate is the gradient of the input times the states."""
         problem, dtype = params.problem, boundary_dtype(arrays["gate"].dtype)
         wanted = {**params.shapes, "input_grad": problem.shape}
         del wanted["gate_grad"]
@@ -112,8 +112,11 @@ class _LinearScan(Scans):
     def _adjoint_jvp(
         self, params: Params, arrays: Arrays, nonzero_tangents: Arrays
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        """The tangent of the adjoint without the gradient of the gate. It is a scan against time
-        that is linear in its cotangents. The tangent of the gate is multiplied by its results."""
+        """The tangent of the adjoint without the gradient of the gate.
+
+        This part of the adjoint is a scan in the opposite direction, linear in its cotangents. The
+        tangent of the gate multiplies its results.
+        """
         problem, wanted = params.problem, params.shapes
         if "gate" in nonzero_tangents:
             wanted["input_grad"] = problem.shape
@@ -156,8 +159,8 @@ def _before(arrays: Arrays, problem: Problem, dtype: DTypeLike) -> jax.Array:
 
 
 def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) -> jax.Array:
-    """Moves x one step later in time, or earlier with ``back``. ``first`` fills the free step, or 0
-    if it is None. Padding leaves arrays that are split over devices as they are."""
+    """Move x one step later in time, or one step earlier with ``back``. The free step becomes
+    ``first``, or 0 if it is None. Padding keeps the sharding of arrays."""
     steps = x.shape[axis]
     if steps == 0:
         return x
@@ -173,7 +176,7 @@ def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) ->
 
 def resets_of(resets: jax.Array, problem: Problem) -> jax.Array:
     """Whether a reset separates each step from the one before it in the scan."""
-    # A reset of the step after it separates a step of a reverse scan from the one before.
+    # In a reverse scan the reset of step t + 1 separates step t from step t + 1.
     if resets.shape[problem.axis] > problem.steps:
         first = 1 if problem.reverse else 0
         return jax.lax.slice_in_dim(resets, first, first + problem.steps, axis=problem.axis)
@@ -183,7 +186,7 @@ def resets_of(resets: jax.Array, problem: Problem) -> jax.Array:
 
 
 def _masked(x: jax.Array, arrays: Arrays, problem: Problem) -> jax.Array:
-    """Returns x, and 0 at steps that a reset separates from the step before in the scan."""
+    """Return x, with 0 at steps that a reset separates from the previous step of the scan."""
     x = jnp.broadcast_to(x, problem.shape)
     if "resets" not in arrays:
         return x

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Time split over devices in JAX.
 
-Each device has a part of the steps. Composing the maps of the parts before its own gives it its
-initial state::
+Each device has a part of the steps. The composed maps of all earlier parts give the initial state
+of its part::
 
     part k maps the state x before it to the state a_k x + u_k at its end
     a_k    product of its gates
-    u_k    its final state from 0
+    u_k    its final state if it starts from 0
 
-The maps are one small message per sequence and device, by XLA's collectives. They are a linear
-recurrence again, and the scan itself runs it. The derivatives are:
+Devices exchange the maps by XLA's collectives, in one small message per sequence and device. The
+maps form a linear recurrence too, and the same scan computes it. Let h be the state before a part.
+Its derivatives are:
 
-======== ============================ =====================================================
-value    states from the state before x = scan(h)
-tangent  two terms, linear            tangent(gate, input; from 0) + tangent(from dh alone)
-gradient the transpose of those       where the second ends from 0, a message, one adjoint
-======== ============================ =====================================================
+======== ======================================================
+value    x = scan(h)
+tangent  tangent(gate, input; from 0) + tangent(dh only)
+gradient the transpose of both terms: a message, then an adjoint
+======== ======================================================
 
-A gradient reads the arrays that an adjoint reads. It reads the gates and cotangents once more, for
-the message from the devices after.
+A gradient reads the arrays that an adjoint reads. It reads the gates and cotangents a second time,
+to compute the message from later devices.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ from .spec import LOG_GATE
 
 __all__ = ["scan_parts"]
 
-#: The latency of a message in bytes: 10 us at 100 GB/s. Doubling sends about log2(devices) messages
-#: one after the other. It is used if one all-gather would send this many bytes more.
+#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling sends about log2(devices)
+#: messages in sequence. It is used if an all-gather would send this many bytes more than doubling.
 _MORE_BYTES = 1 << 20
 
 
 def scan_parts(
     scan: Scans, problem: Problem, arrays: Arrays, return_final: bool, axis_name: Any
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """Returns the output of a scan, or (output, final state). If time is split over devices, as
-    ``axis_name`` or the types of the arrays say, every device scans its part."""
+    """Return the output of a scan, or (output, final state). If ``axis_name`` or the types of the
+    arrays say that time is split over devices, each device scans its part."""
     output = scan.operation.results[0]
     wanted = {output: problem.shape}
     if return_final:
@@ -78,7 +79,7 @@ def _names(call: str, axis_name: Any) -> tuple[Any, ...]:
             raise ValueError
         jax.lax.axis_index(names)
     except (NameError, TypeError, KeyError, ValueError):
-        expected = "different axes of a mesh, within shard_map over them"
+        expected = "distinct axes of the mesh of an enclosing shard_map"
         refuse(call, "axis_name", expected, repr(axis_name))
     return names
 
@@ -86,11 +87,11 @@ def _names(call: str, axis_name: Any) -> tuple[Any, ...]:
 def _on_each(
     scan: Scans, params: Params, arrays: Arrays, names: tuple[Any, ...]
 ) -> dict[str, jax.Array]:
-    """Runs a call on the part of this device. The array "after" is the reset mask after the last
-    step of the whole sequence."""
+    """Run a call on the part of this device. The array "after" is the reset after the last step of
+    the whole sequence."""
     problem: Problem = params.problem
     if problem.recompute:
-        refuse("qrnn_pool", "memory", "'store' where time is split over devices", "'recompute'")
+        refuse("qrnn_pool", "memory", "'store', since time is split over devices", "'recompute'")
     is_shared = "gate" in arrays and is_replicated(arrays["gate"], names)
     arrays = varying_alike(arrays, names)
     after = arrays.pop("after", None)
@@ -109,17 +110,19 @@ def _on_each(
 
 
 class _Part(NamedTuple):
-    """A call on the part of time that a device has. The parts are in the order of the scan.
+    """A call on one device's part of the steps. The parts are in the order of the scan.
 
-    Each part has arrays that describe its map, by name: "products" of gates, with one axis less if
-    all parts have the same; "resets", whether resets separate its end from the state before, as
-    numbers; and "ends", its final states from 0.
+    Named arrays describe the map of a part:
+
+    - "products": the products of gates, with one axis less if all parts have the same product.
+    - "resets": whether a reset separates the end of the part from the state before it, as 0 or 1.
+    - "ends": the final states if the part starts from 0.
     """
 
     scan: Scans
     params: Params
     names: tuple[Any, ...]  #: the axes of the mesh that time is split over
-    parts: int  #: their number
+    parts: int  #: the number of parts
     is_doubling: bool = False  #: whether maps are composed by doubling
 
     @property
@@ -138,9 +141,11 @@ class _Part(NamedTuple):
         return jnp.where(self.position == 0, jnp.broadcast_to(initial, self.problem.boundary), 0)
 
     def from_before(self, x: jax.Array, by: int = 1) -> jax.Array:
-        """The array of the part that is ``by`` parts before; zeros on the first devices. ppermute
-        counts the devices of several axes in the order of the mesh, and the other collectives in
-        the order of the names."""
+        """The array of the part that is ``by`` parts earlier. The first devices get zeros.
+
+        With several axes, ppermute numbers devices in the order of the mesh. The other collectives
+        number them in the order of the names.
+        """
         if len(self.names) > 1:
             every = jax.lax.all_gather(x, self.names)
             device = jax.lax.axis_index(self.names) + (by if self.problem.reverse else -by)
@@ -153,8 +158,8 @@ class _Part(NamedTuple):
         return received
 
     def with_reset_after(self, resets: jax.Array, after: jax.Array | None) -> jax.Array:
-        """The resets of a part. A reverse scan also reads that of the step after it: the first of
-        the next part."""
+        """The resets of a part. A reverse scan also reads the reset after the part, which is the
+        first reset of the next part."""
         steps, axis = self.problem.steps, self.problem.axis
         if not self.problem.reverse or resets.shape[axis] != steps or steps == 0:
             return resets
@@ -166,9 +171,8 @@ class _Part(NamedTuple):
     # ---- maps of parts ---------------------------------------------------------------------------
 
     def product(self, arrays: Arrays, is_shared: bool) -> jax.Array:
-        """The product of a part's gates, with extent 1 in time and wherever gates broadcast. If all
-        devices share one gate of all steps, each raises it to the number of steps, and the product
-        has one axis less."""
+        """The product of a part's gates, with extent 1 in time and wherever gates broadcast. If one
+        gate serves all steps of all devices, the product is a power of it and has one axis less."""
         problem, resets = self.problem, arrays.get("resets")
         gate = self.scan.gate(problem, arrays)
         dtype = boundary_dtype(gate.dtype)
@@ -193,7 +197,7 @@ class _Part(NamedTuple):
         return _finite(out["final_tangent"])
 
     def doubling_is_faster(self, product: jax.Array, resets: jax.Array | None) -> bool:
-        """Whether doubling takes less time than one all-gather."""
+        """Whether doubling is estimated to be faster than one all-gather."""
         if len(self.names) > 1:
             return False
         sent = prod(self.problem.boundary)
@@ -205,8 +209,8 @@ class _Part(NamedTuple):
         return (self.parts - 1 - rounds) * sent * product.dtype.itemsize > _MORE_BYTES
 
     def gathered(self, maps: Arrays) -> Arrays:
-        """The maps of all parts, side by side in time, by one all-gather. Doubling reads those of
-        this part."""
+        """The maps of all parts, side by side in time, by one all-gather. With doubling, only the
+        map of this part."""
         rank, axis = len(self.problem.shape), self.problem.axis
         sent = {name: x for name, x in maps.items() if x.ndim == rank}
         if self.is_doubling or not sent:
@@ -221,7 +225,7 @@ class _Part(NamedTuple):
         return out
 
     def entering(self, maps: Arrays) -> jax.Array:
-        """The state before this part, and 0 before the first, given the gathered maps."""
+        """The state before this part, given the gathered maps. It is 0 for the first part."""
         ends, product, axis = maps["ends"], maps["products"], self.problem.axis
         is_shared = product.ndim < ends.ndim
         product = jnp.expand_dims(product, axis) if is_shared else product
@@ -229,7 +233,7 @@ class _Part(NamedTuple):
             return self._by_doubling(product, is_shared, ends, maps.get("resets"))
         arrays = {"gate": product, "input": ends}
         if "resets" in maps:
-            # A reverse scan reads the reset of the step after it.
+            # A reverse scan reads the reset of the following step.
             more = [(int(self.problem.reverse and i == axis), 0) for i in range(ends.ndim)]
             arrays["resets"] = jnp.pad(maps["resets"] != 0, more)
         problem = Problem(ends.shape, axis, self.problem.reverse)
@@ -243,7 +247,8 @@ class _Part(NamedTuple):
     def _by_doubling(
         self, product: jax.Array, is_shared: bool, ends: jax.Array, resets: jax.Array | None
     ) -> jax.Array:
-        """The same by log2(devices) messages: the maps of 1, 2, 4, ... parts up to this one."""
+        """Compute the state before this part with log2(devices) messages, which compose the maps of
+        the last 1, 2, 4, ... parts."""
         by = 1
         while by < self.parts:
             has_before = self.position >= by
@@ -262,8 +267,8 @@ class _Part(NamedTuple):
 
 
 def _finite(product: jax.Array) -> jax.Array:
-    """Returns products that overflow as large numbers: 0 times one is 0, so a part that the state 0
-    enters ends where it ends from 0."""
+    """Clip products that overflow to the largest number, so that 0 times a product is 0, not NaN: a
+    part that starts from the state 0 then ends in its own final state."""
     most = np.finfo(product.dtype).max
     clipped = partial(jnp.clip, min=-most, max=most)
     if jnp.iscomplexobj(product):
@@ -276,7 +281,7 @@ def _finite(product: jax.Array) -> jax.Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _run(part: _Part, product: jax.Array, *operands: jax.Array) -> list[jax.Array]:
-    """Returns the results of a part. They may include ``entering``, the state before the part, and
+    """Return the results of a part. They may include ``entering``, the state before the part, and
     the gathered maps."""
     arrays, problem = part.params.named(operands), part.problem
     initial = arrays.get("initial_state")
@@ -321,7 +326,7 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
     tangents_of = {name: tangent_of(name) for name in scan.operation.results}
     shapes = {t: scan.shape(name, problem, arrays) for name, t in tangents_of.items()}
     here = scan.jvp(problem, {**known, **own}, shapes)
-    # The product follows from the gates, so its tangent moves no state.
+    # The tangents of the gates account for the product. Its own tangent is not used here.
     ends = part.gathered({"ends": here["final_tangent"]})
     before = part.entering({**values, **ends})
     through = scan.jvp(problem, {**known, "initial_tangent": before}, shapes)

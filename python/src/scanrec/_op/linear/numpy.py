@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""linear_scan and its derivatives on NumPy arrays of any strides, in place."""
+"""``linear_scan`` and its derivatives on NumPy arrays of any strides, which are read in place."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Gradients", "linear_scan", "linear_scan_jvp", "linear_scan_vjp"]
 
 
 class Gradients(NamedTuple):
-    """The gradients that :func:`linear_scan_vjp` returns, None if ``wrt`` omits them."""
+    """The gradients that :func:`linear_scan_vjp` returns. Those that ``wrt`` omits are None."""
 
-    # Any: callers need not tell type checkers that a requested gradient is not None.
+    # Any: type checkers then accept a requested gradient without a test for None.
     gate: NDArray[Any] | Any
     input: NDArray[Any] | Any
     initial_state: NDArray[Any] | Any
@@ -100,22 +100,22 @@ def linear_scan_vjp(
         The arguments of the forward call, and the states that it returned. Gradients of logarithms
         are with respect to these.
     state_grad:
-        The gradient of the states, any shape that broadcasts to theirs. If absent, it is 0 and
-        nothing is read.
+        The gradient of the states, in any shape that broadcasts to theirs. If absent, it is 0 and
+        no array is read for it.
     final_grad:
         The gradient of the final state, 0 if absent.
     input:
         As in the forward call. It is required with ``log_input`` and otherwise not read.
     conjugate:
-        Whether complex gradients are conjugated, ``conj(gate)``, as in PyTorch. JAX does not.
+        Whether complex gradients are conjugated, as in PyTorch. JAX does not conjugate them.
     wrt:
         The operands whose gradients are computed. The others are skipped.
 
     Returns
     -------
-    :class:`Gradients`. The gradient of the gate has its shape. If the gate broadcasts, it is a sum,
-    added up in a fixed order in a wider type. The gradient of the initial state has the shape of
-    the final state.
+    :class:`Gradients`. The gradient of the gate has the shape of the gate. If the gate broadcasts,
+    its gradient is a sum in a fixed order, computed in a wider type. The gradient of the initial
+    state has the shape of the final state.
     """
     call = "linear_scan_vjp"
     if type(wrt) is not tuple:
@@ -135,7 +135,7 @@ def linear_scan_vjp(
                 names = "names among " + ", ".join(Gradients._fields)
                 arguments.refuse(call, "wrt", names, repr(name))
         if logarithms & LOG_INPUT and input is None:
-            arguments.refuse(call, "input", "that of the forward call, with 'log_input'", "None")
+            arguments.refuse(call, "input", "an array, since 'log_input' is True", "None")
         p = Checked(call, "state", dict(zip(LINEAR.vjp.reads, values)), axis, reverse, logarithms)
         p.no_conjugate = not conjugate
         p.read("gate")
@@ -216,7 +216,7 @@ def linear_scan_jvp(
 
 
 def _logarithms(call: str, log_gate: bool, log_input: bool) -> int:
-    """Returns the bits of scanrec_logarithms."""
+    """Return the bits of scanrec_logarithms."""
     log_gate = arguments.flag(call, "log_gate", log_gate)
     log_input = arguments.flag(call, "log_input", log_input)
     return LOG_GATE * log_gate + LOG_INPUT * log_input

@@ -34,7 +34,7 @@ class _Plan(NamedTuple):
     results: list[tuple[tuple[int, ...], DType]]
 
     def run(self, values: Sequence[Any]) -> list[Array]:
-        """Returns the results of the call on values of the plan's layout."""
+        """Return the results of the call on values of the plan's layout."""
         arrays = [
             values[index] if dtype is None else _ready(values[index], dtype)
             for index, dtype in self.operands
@@ -48,8 +48,8 @@ _plans: Plans[_Plan] = Plans()
 
 
 def layout(value: Any) -> Any:
-    """Returns the part of a plan's key for an argument. A value that is neither an array nor a
-    number gets one that equals no other."""
+    """Return the part of a plan's key for an argument. A value that is neither an array nor a
+    number gets a key that equals no other key."""
     if value is None:
         return None
     kind = type(value)
@@ -65,23 +65,23 @@ _KINDS = frozenset((
 
 
 def run_again(key: Key, values: Sequence[Any]) -> list[Array] | None:
-    """Returns the results of a call that was checked before, else None."""
+    """Return the results of a call that was checked before, else None."""
     try:
         plan = _plans.get(key)
-    except TypeError:  # an axis or a name without a hash
+    except TypeError:  # an axis or a name that cannot be hashed
         return None
     try:
         return plan.run(values) if plan is not None else None
-    except OverflowError:  # a number that no type holds, which the checks name
+    except OverflowError:  # a number beyond the range of all types: the checks raise an error
         return None
 
 
 def _addresses_by_interface(arrays: list[Array]) -> list[int]:
-    """The addresses of the elements of arrays."""
+    """The addresses of the first elements of arrays."""
     return [x.__array_interface__["data"][0] for x in arrays]
 
 
-try:  # the same in C, where the package was built with the headers of Python
+try:  # the same function in C, if the package was built with the headers of Python
     from ..._arrays import addresses as _addresses
 except ImportError:
     _addresses = _addresses_by_interface
@@ -120,7 +120,7 @@ class Checked:
         first, resets = _asarray(call, full, values[full]), values["resets"]
         self.shape = first.shape
         if first.ndim == 0:
-            arguments.refuse(call, full, "an array with an axis of time", "a number")
+            arguments.refuse(call, full, "an array with a time axis", "a number")
         self.axis = arguments.time_axis(call, axis, first.shape)
         self.boundaries = arguments.boundary_shape(self.shape, self.axis)
         self.dtype = _promoted(call, full, first, values)
@@ -140,7 +140,7 @@ class Checked:
             self._put("resets", mask)
 
     def read(self, *names: str, used: bool = True) -> None:
-        """Checks the operands that are present, and has the call read them, if they are used."""
+        """Check the operands that are present. If ``used``, also pass them to the call."""
         for name in names:
             if self.values[name] is None:
                 continue
@@ -151,7 +151,7 @@ class Checked:
                 self._put(name, _ready(array, dtype))
 
     def new(self, *names: str) -> None:
-        """Adds results. The gradient of the gate has the shape of the gate."""
+        """Add results. The gradient of the gate has the shape of the gate."""
         for name in names:
             shape, dtype = self._kind(name)
             if name == "gate_grad":
@@ -160,7 +160,7 @@ class Checked:
             self.results.append((shape, dtype))
 
     def _kind(self, name: str) -> tuple[tuple[int, ...], DType]:
-        """Returns the shape and the type of a sequence, or of a state at an edge."""
+        """Return the shape and type of a sequence, or of a boundary (initial or final) state."""
         return (
             (self.boundaries, self.boundary_dtype)
             if is_boundary(name)
@@ -175,7 +175,7 @@ class Checked:
         self.given[name] = array
 
     def _spread(self, name: str, strides: list[int]) -> None:
-        """Extends strides to all axes: 0 along axes added in front, and along time at an edge."""
+        """Extend strides to all axes: 0 along new leading axes, and along time for states."""
         boundary = is_boundary(name)
         strides = [0] * (len(self.shape) - boundary - len(strides)) + strides
         if boundary:
@@ -183,7 +183,7 @@ class Checked:
         self.strides[name] = strides
 
     def run(self, key: Key, values: Sequence[Any]) -> list[Array]:
-        """Returns the results, and keeps the plan if all values are arrays and numbers."""
+        """Return the results, and keep the plan if all values are arrays and numbers."""
         prepared = native.Prepared(
             self.call,
             self.strides,
@@ -200,7 +200,7 @@ class Checked:
             for name, array in self.given.items():
                 index = names.index(name)
                 operands.append((index, None if values[index] is array else array.dtype))
-            with suppress(TypeError):  # an axis without a hash
+            with suppress(TypeError):  # an axis that cannot be hashed
                 _plans.keep(key, _Plan(prepared, operands, self.results))
         as_they_are = [(i, None) for i in range(len(self.given))]
         return _Plan(prepared, as_they_are, self.results).run(list(self.given.values()))
@@ -208,7 +208,7 @@ class Checked:
 
 @lru_cache(maxsize=64)
 def _name(dtype: DType) -> str:
-    """Returns the name of a type, which NumPy composes at every access."""
+    """Return the name of a type. It is cached, since NumPy composes it at every access."""
     return str(dtype.name)
 
 
@@ -222,11 +222,11 @@ def _asarray(call: str, name: str, value: Any) -> Array:
 
 
 def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> DType:
-    """Returns the element type of a call. Python's real numbers do not count, nor do states at the
-    edges that are float32 because all else has 16 bits."""
+    """Return the element type of a call. Python's real numbers do not affect it. Nor do float32
+    boundary states if all other arrays have 16 bits."""
     arguments.check_dtype(call, name, _name(full.dtype))
     dtype: DType = full.dtype.newbyteorder("=")
-    # States at the edges come last, when it is known whether all else has 16 bits.
+    # Boundary states come last, when it is known whether all other arrays have 16 bits.
     for of, value in sorted(values.items(), key=lambda item: is_boundary(item[0])):
         if of in (name, "resets"):
             continue
@@ -236,20 +236,20 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
             continue
         found = arguments.array_of(call, of, value).dtype.newbyteorder("=")
         if _name(found) not in arguments.BOUNDARY_DTYPES:
-            continue  # refused later, by its name
+            continue  # a later check raises an error with its name
         if is_boundary(of) and found == arguments.BOUNDARY_DTYPES[_name(dtype)]:
             continue
         try:
             dtype = np.promote_types(dtype, found)
-        except TypeError:  # bfloat16 beside float16, which are float32 in JAX and PyTorch
+        except TypeError:  # bfloat16 and float16 promote to float32, as in JAX and PyTorch
             dtype = np.dtype(np.float32)
     return dtype
 
 
 def _ready(value: Any, dtype: DType) -> Array:
-    """Returns an array that the library can read. It is a copy only if the type, byte order or
-    alignment requires one. The strides of a copy follow from those of the array, as plans
-    assume."""
+    """Return an array that the library can read. It is a copy only if the type, byte order or
+    alignment requires one. The strides of a copy are determined by those of the array: plans rely
+    on it."""
     array = np.asarray(value, dtype)
     whole = all(s % array.itemsize == 0 for s, n in zip(array.strides, array.shape) if n > 1)
     return array if array.flags.aligned and whole else array.copy()

@@ -64,34 +64,35 @@ def linear_scan(
     ----------
     group:
         The processes that time is split over: a ``ProcessGroup`` or a ``DeviceMesh`` of one
-        dimension. Each process calls with its part of the sequence. Parts have any length and
+        dimension. Each process passes its part of the sequence. Parts may have any length and
         follow the order of ranks, unless ``ranges`` says otherwise.
 
-        - ``initial_state`` is that of the whole sequence. The process where the scan starts uses
+        - ``initial_state`` belongs to the whole sequence. The process where the scan starts uses
           it. If it requires a gradient, all processes pass it.
-        - The final state is that of the whole sequence, on all processes.
-        - ``resets`` are those of the part. A reverse scan gets the reset after the part from the
-          next rank.
-        - A gradient that is a sum over time is the sum over the part.
+        - The final state belongs to the whole sequence, and all processes get it.
+        - ``resets`` belong to the part. A reverse scan gets the reset after the part from the next
+          rank.
+        - A gradient that is a sum over time covers only the steps of the part.
         - All processes take part in the call and in its gradient. They exchange two float64 or
           complex128 numbers per sequence and process for the call, and one for the gradient.
         - ``torch.compile`` breaks the graph at the call.
         - ``log_gate`` and ``log_input`` are not supported.
     ranges:
-        The steps of each process, if they are not one part each in the order of ranks.
+        The steps of each process. By default each has one part, in the order of ranks.
         ``ranges[r]`` lists the ranges (begin, end) of the whole sequence that are side by side in
         the tensors of rank r. The zig-zag order of ring attention, in chunks of n steps, is
         ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. The
-        numbers are then exchanged per range. ``resets`` have the steps of ``input`` only.
+        processes then exchange numbers per range. ``resets`` must not have a further step.
 
     Raises
     ------
     NotImplementedError:
-        PyTorch would silently compute wrong values: for three levels of forward mode, or two over
-        reverse mode. With ``group``, forward mode and ``torch.func`` are not supported.
+        PyTorch would silently compute wrong values. This concerns three levels of forward mode, and
+        two levels over reverse mode. With ``group``, forward mode and ``torch.func`` are not
+        supported.
     RuntimeError:
-        Another process of ``group`` cannot take part in the call, and the message gives its rank.
-        Or shapes, types, options or ``requires_grad`` differ between the processes.
+        Another process of ``group`` failed before the call; the message gives its rank. Or shapes,
+        types, options or ``requires_grad`` differ between the processes.
 
     Notes
     -----
@@ -114,15 +115,15 @@ def linear_scan(
     logarithms = LOG_GATE * log_gate + LOG_INPUT * log_input
     if logarithms and (group is not None or any(map(is_distributed, values))):
         name = "log_gate" if log_gate else "log_input"
-        whole = "False where time or tensors are split over processes: exp() of the tensor instead"
-        arguments.refuse(call, name, whole, True)
+        expected = "False with 'group' or DTensors (pass exp() of the tensor)"
+        arguments.refuse(call, name, expected, True)
     if group is not None:
         from .torch_split_time import scan_parts
 
         checked = partial(_aligned, *values, axis)
         return scan_parts(checked, group, ranges, return_final, reverse)
     if ranges is not None:
-        arguments.refuse(call, "ranges", "None without a 'group'", type(ranges).__name__)
+        arguments.refuse(call, "ranges", "None without 'group'", type(ranges).__name__)
     key = None if logarithms else plans.key_of(values, axis, reverse, return_final)
     if key is not None and (plan := plans.find(key)) is not None:
         return plan.run(values)
@@ -146,7 +147,7 @@ def linear_scan(
 def _aligned(
     gate: Any, input: Any, initial_state: Any, resets: Any, axis: SupportsIndex
 ) -> tuple[tuple[Tensor, Tensor, Maybe, Maybe], int]:
-    """Returns tensors of one type, with the rank of the input, and the axis counted from the
+    """Return tensors of one type, with the rank of the input, and the axis counted from the
     front."""
     call = "linear_scan"
     shape, device = tuple(check_tensor(call, "input", input).shape), input.device

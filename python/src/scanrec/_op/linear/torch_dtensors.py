@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scans of DTensors: every process scans its part. Placements say over which dimension of the mesh
-time is split. Sequences are independent, so their axes may be split in any way."""
+"""Scans of DTensors: each process scans its part. The placements tell which dimension of the mesh
+splits time. Sequences are independent, so their axes may be split in any way."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ def scan_dtensors(
     reverse: bool,
     return_final: bool,
 ) -> DTensor | tuple[DTensor, DTensor]:
-    """Scans DTensors by ``scan``, the call on the tensors of one process. The values are gate,
-    input, initial state and resets."""
+    """Scan DTensors. ``scan`` runs on the tensors of one process. The values are gate, input,
+    initial state and resets."""
     gate, input, initial_state, resets = values
     if not isinstance(input, DTensor):
         got = type(input).__name__
-        arguments.refuse(_CALL, "input", "a DTensor as the others are", got, TypeError)
+        arguments.refuse(_CALL, "input", "a DTensor, like another argument", got, TypeError)
     shape, mesh = input.shape, input.device_mesh
     time = arguments.time_axis(_CALL, axis, shape)
     placements = tuple(Replicate() if p.is_partial() else p for p in input.placements)
     for p in placements:
         if type(p) not in (Shard, Replicate):
-            arguments.refuse(_CALL, "input", "a tensor whose axes are split or replicated", p)
+            arguments.refuse(_CALL, "input", "placements Shard or Replicate", p)
     over_time = [i for i, p in enumerate(placements) if p.is_shard(time)]
     if len(over_time) > 1:
-        arguments.refuse(_CALL, "input", "time split over one dimension of the mesh", placements)
+        arguments.refuse(_CALL, "input", "time split over one mesh dimension at most", placements)
 
     def local(name: str, x: Any, axes: Sequence[int]) -> Any:
         if x is not None and not isinstance(x, (DTensor, bool, int, float, complex)):
             got = type(x).__name__
-            arguments.refuse(_CALL, name, "a DTensor as 'input' is", got, TypeError)
+            arguments.refuse(_CALL, name, "a DTensor, like 'input'", got, TypeError)
         if not isinstance(x, DTensor):
             return x
         if x.device_mesh != mesh:
-            arguments.refuse(_CALL, name, f"a DTensor on {mesh} as 'input' is", x.device_mesh)
+            arguments.refuse(_CALL, name, f"a DTensor on {mesh}, like 'input'", x.device_mesh)
         extents = tuple(shape[i] for i in axes)
-        if name == "resets" and not over_time:  # which may have a reset after the last step
+        if name == "resets" and not over_time:  # these may include the step after the last one
             extents = arguments.check_resets(_CALL, tuple(x.shape), shape, time)
         arguments.check_shape(_CALL, name, x.shape, extents)
         return _local(x, len(axes), [_within(p, axes) for p in placements], placements)
@@ -84,7 +84,7 @@ def scan_dtensors(
 
 
 def _within(placement: Placement, axes: Sequence[int]) -> Placement:
-    """Returns the placement of a tensor that has these axes of the input."""
+    """Return the placement of a tensor that has these axes of the input."""
     if not isinstance(placement, Shard):
         return placement
     return Shard(axes.index(placement.dim)) if placement.dim in axes else Replicate()
@@ -93,13 +93,13 @@ def _within(placement: Placement, axes: Sequence[int]) -> Placement:
 def _local(
     x: DTensor, rank: int, placements: Sequence[Placement], of_input: Sequence[Placement]
 ) -> Tensor:
-    """Returns this process's part of a tensor that broadcasts to these placements."""
+    """Return this process's part of a tensor that broadcasts to an input of these placements."""
     own: list[Placement] = []
     grads: list[Placement] = []
     for p, of in zip(placements, of_input):
         at = p.dim - (rank - x.ndim) if isinstance(p, Shard) else -1
         own.append(Shard(at) if at >= 0 and x.shape[at] != 1 else Replicate())
-        # A tensor that all parts of a split axis share has a part of its gradient from each.
+        # If all parts of a split axis share a tensor, each part has a partial sum of its gradient.
         grads.append(Partial() if of.is_shard() and not own[-1].is_shard() else own[-1])
     return x.redistribute(placements=own).to_local(grad_placements=grads)
 
@@ -112,8 +112,8 @@ def _global(
 
 
 class _OfAll(Function):
-    """A final state that all processes have. As a DTensor it is one tensor, so one process passes
-    its gradient on."""
+    """A final state that all processes have. As a DTensor it is one tensor, so only one process
+    passes its gradient on."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, has_gradient: bool) -> Tensor:

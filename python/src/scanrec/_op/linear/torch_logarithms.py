@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` of logarithms in PyTorch, and the derivatives of the operators for both kinds of
-operands."""
+"""``linear_scan`` of logarithms in PyTorch, and the derivatives of the operators with and without
+logarithms."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class _Logarithms(Fused):
         dtype = input.dtype
         of = boundary_dtype(dtype)
         if problem.logarithms & LOG_GATE:
-            # Gates that are rounded next to 1 would lose digits of their logarithms, which the
-            # kernels keep.
+            # Rounding gates close to 1 would lose digits of their logarithms. The kernels keep
+            # these digits.
             of = torch.float64
             initial = None if initial is None else initial.to(of)
         gate, input = gate.to(of), input.to(of)
@@ -70,7 +70,7 @@ class _Logarithms(Fused):
     def residuals(
         self, problem: Problem, out: Tensors, keep: bool, needs: Sequence[bool]
     ) -> Tensors:
-        return [out[0] if needs[0] else None]  # of the gate alone
+        return [out[0] if needs[0] else None]  # only the gradient of the gate reads it
 
     def saved(self, problem: Problem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
         gate, input, *others = tensors
@@ -89,7 +89,7 @@ _LOGARITHMS = _Logarithms()
 
 @in_graph
 def scan_logarithms(problem: Problem, *tensors: Maybe) -> tuple[Tensor, ...]:
-    """Returns states and final state under any transformation."""
+    """Return states and final state under any transformation."""
     return _LOGARITHMS.run(problem, *tensors)
 
 
@@ -97,12 +97,15 @@ def scan_logarithms(problem: Problem, *tensors: Maybe) -> tuple[Tensor, ...]:
 
 
 def _check_forward_mode() -> None:
-    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values
-    wrong. A scan is taken apart for these; a recorded derivative of one is not."""
+    """Raise NotImplementedError for nested levels of forward mode.
+
+    PyTorch's rule for autograd functions gives wrong values for these. A scan works around it (see
+    ``torch_rules.scan``). A recorded derivative of a scan cannot.
+    """
     if levels().count("Jvp") > 1:
         raise NotImplementedError(
-            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; "
-            "use reverse mode for one of them"
+            "linear_scan: PyTorch gives wrong values for two levels of forward mode over a "
+            "recorded derivative; use reverse mode for one of them"
         )
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans of small eager scans, which run without checks and without PyTorch's dispatcher. The way
-through it to a kernel in Python would take most of the time of a small scan. Only calls to which it
-would add nothing have plans.
+"""Plans of small eager scans, which run without checks and without PyTorch's dispatcher.
+
+Dispatch to a kernel in Python would take most of the time of a small scan. Only calls that the
+dispatcher would not change have plans.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class _Plan(NamedTuple):
     """A checked call without its tensors."""
 
     prepared: _native.Prepared
-    final: tuple[tuple[int, ...], torch.dtype] | None  #: of the final state, if it is returned
+    final: tuple[tuple[int, ...], torch.dtype] | None  #: for a final state
 
     def run(self, values: Sequence[Any]) -> Tensor | tuple[Tensor, Tensor]:
-        """Returns the results of the call on values of the plan's layout, aligned or not."""
+        """Return the results of the call on values of the plan's layout, aligned or not."""
         input: Tensor = values[1]
         state = torch.empty_like(input, memory_format=torch.contiguous_format)
         addresses = [x.data_ptr() for x in values if x is not None]
@@ -48,12 +49,13 @@ class _Plan(NamedTuple):
 
 _plans: Plans[_Plan] = Plans()
 
-find = _plans.get  #: Returns the plan of a call that was checked before, if there is one.
+find = _plans.get  #: Returns the plan of a call that was checked before, or None.
 
 
 def key_of(values: Sequence[Any], axis: Any, reverse: bool, return_final: bool) -> Key | None:
-    """Returns the key of the plan of a call on these operands. None if it has no plan: with numbers
-    among them, and where the call is compiled, differentiated, batched, traced or watched."""
+    """Return the key of the plan of a call on these operands, or None if it cannot have a plan.
+    That is the case if an operand is a number, or if the call is compiled, differentiated,
+    batched, traced or profiled."""
     layouts = plain_layouts(values) if type(axis) is int else None
     return layouts and (axis, reverse, return_final, *layouts)
 
@@ -66,8 +68,8 @@ def make(
     reverse: bool,
     return_final: bool,
 ) -> _Plan:
-    """Makes the plan of a call, given its operands and the same checked and aligned to the rank of
-    the input. The plan is kept if the operands are read in place."""
+    """Make the plan of a call, given its operands before and after alignment. The plan is kept if
+    the operands are read in place."""
     input = aligned[1]
     problem = Problem(tuple(input.shape), axis, reverse)
     arrays: Arrays = dict(zip(LINEAR.operands, aligned))

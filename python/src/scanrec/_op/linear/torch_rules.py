@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` in PyTorch: its three operators, and functions that differentiate into one
-another.
+"""``linear_scan`` in PyTorch: its three operators, and autograd functions whose derivatives are the
+same functions again.
 
-The tangent and the adjoint of a scan are operators. Their own derivatives are those of the same
-values composed of scans. Forward mode of a tangent or an adjoint runs the composition in its place.
+The value, the tangent and the adjoint of a scan are operators. Derivatives of tangent and adjoint
+come from compositions of scans that compute the same values. Forward mode of a tangent or an
+adjoint runs its composition instead.
 
-All tensors have the rank of the shape of the call, with extent 1 wherever they broadcast. States at
-the edges have extent 1 in time, and resets may have one step more. The adjoint takes the shapes of
-the gradients. One of shape None is not computed. Gradients are PyTorch's: conjugates of the
-derivative.
+All tensors have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
+(initial and final states) have extent 1 in time. Resets may have one step more than the input. The
+adjoint takes the shapes of the gradients. It does not compute a gradient whose shape is None.
+Gradients follow PyTorch: they are conjugates of the derivative.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Scanned(NamedTuple):
-    """The arrays of a scan that its derivatives read, in the order of their calls."""
+    """The arrays of a scan that its derivatives read, in the order of the native calls."""
 
     gate: Tensor
     initial: Maybe
@@ -65,7 +66,7 @@ class Scanned(NamedTuple):
     state: Maybe
 
     def without_states(self) -> Scanned:
-        """The same where no gradient or tangent of the gate reads states."""
+        """The same arrays for derivatives that do not involve the gate, and so read no states."""
         return self._replace(state=None, initial=None)
 
 
@@ -75,7 +76,7 @@ class Problem(NamedTuple):
     shape: tuple[int, ...]
     axis: int
     reverse: bool
-    logarithms: int = 0  #: bits of the operands that hold logarithms
+    logarithms: int = 0  #: a bit for each operand that holds logarithms
 
     @property
     def boundary(self) -> tuple[int, ...]:
@@ -94,7 +95,7 @@ class Problem(NamedTuple):
 
 
 def describe(arrays: Arrays, problem: Problem) -> Described:
-    """Describes a native call on these arrays, of which the gate is present."""
+    """Describe a native call on these arrays. The gate is present."""
     gate: Any = arrays["gate"]
     views, dtypes, fields = describe_scan(LINEAR.name, arrays, problem, gate.dtype)
     return views, dtypes, fields | {"logarithms": problem.logarithms}
@@ -103,7 +104,7 @@ def describe(arrays: Arrays, problem: Problem) -> Described:
 def _results(
     call: Call, arrays: Arrays, is_fake: bool, shape: Shape, axis: int, *options: Any
 ) -> Tensors:
-    """Returns the results of a native call. The options of an adjoint end with their shapes."""
+    """Return the results of a native call. The last options of an adjoint are their shapes."""
     shapes = options[2:] if call is LINEAR.vjp else (shape, boundary_of(shape, axis))
     gate: Any = arrays["gate"]
     results = [
@@ -199,7 +200,7 @@ class Tangent(Function):
 
 class Adjoint(Function):
     """(gate, initial_state, resets, state, state_grad, final_grad, problem, shapes) -> the
-    gradients whose shapes are given, of gate, input, initial state."""
+    gradients of gate, input and initial state whose shapes are not None"""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -211,7 +212,7 @@ class Adjoint(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *tensors, state_grad, final_grad, ctx.problem, ctx.shapes = inputs
         cotangents = state_grad, final_grad
-        # The adjoint is linear in the cotangents: their own gradients do not depend on them.
+        # The adjoint is linear in the cotangents, so their gradients do not depend on them.
         read = cotangents if any(ctx.needs_input_grad[:4]) else (None, None)
         ctx.save_for_backward(*tensors, *read)
         ctx.cotangents = [None if x is None else (x.shape, x.dtype) for x in cotangents]
@@ -238,7 +239,7 @@ class Adjoint(Function):
 
 
 def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) -> list[Maybe]:
-    """The gradients of gate, input and initial state; None where the shape is None."""
+    """The gradients of gate, input and initial state. A gradient is None if its shape is None."""
     if all(s is None for s in shapes) or all(g is None for g in cotangents):
         return [None] * 3
     if shapes[0] is None:
@@ -255,10 +256,10 @@ def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) 
 
 
 def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
-    """The tangent, which reads states if the gate moves."""
+    """The tangent, which reads states if the gate has a tangent."""
     if tangents[0] is None:
         of = of.without_states()
-    if levels().count("Jvp") > 1:  # The caller has taken the tangents of the innermost level.
+    if levels().count("Jvp") > 1:  # The caller handles the innermost level.
         return composed_tangent(of, tangents, problem)
     tangent, final = Tangent.apply(*of, *tangents, problem)
     return tangent, final
@@ -284,7 +285,7 @@ def composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
 def _composed_adjoint(
     of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes
 ) -> tuple[Tensor, ...]:
-    """The adjoint as a scan against time. Its gate at a step is that of the next step."""
+    """The adjoint as a scan in the opposite direction, with the gates shifted by one step."""
     (shape, axis, reverse, _), (state_grad, final_grad) = problem, cotangents
     stored, dtype = of.gate.dtype, boundary_dtype(of.gate.dtype)
     zero = of.gate.new_zeros((), dtype=dtype)
@@ -308,14 +309,14 @@ def _composed_adjoint(
     if shapes[2] is not None:
         if problem.steps > 0:
             of_states = _masked_by_resets(gate * grad, of.resets, problem)
-            # A view would hold the memory of all steps.
+            # A view would keep the memory of all steps alive.
             first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1).clone()
         found.append(summed(first, shapes[2]))
     return tuple(found)
 
 
 def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
-    """Returns the state before every step, in the type that a gate is computed in; None is 0."""
+    """Return the state before every step, in the type that is computed in. Absent states are 0."""
     dtype = boundary_dtype(like.dtype)
     zero = like.new_zeros((), dtype=dtype)
     states = (zero if state is None else state.to(dtype)).expand(problem.shape)
@@ -324,7 +325,7 @@ def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Ten
 
 
 def _shifted(x: Tensor, first: Tensor, problem: Problem, *, back: bool) -> Tensor:
-    """x one step later in time, or earlier, with `first` where nothing comes in."""
+    """Move x one step later in time, or earlier with `back`. The free step becomes `first`."""
     if problem.steps == 0:
         return x
     if back:
@@ -333,12 +334,12 @@ def _shifted(x: Tensor, first: Tensor, problem: Problem, *, back: bool) -> Tenso
 
 
 def _masked_by_resets(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
-    """Returns x, with 0 at steps that a reset separates from the one before them in the scan."""
+    """Return x, with 0 at steps that a reset separates from the previous step of the scan."""
     x = x.expand(problem.shape)
     if resets is None or problem.steps == 0:
         return x
     reset = resets
-    # In a reverse scan the reset of the step after counts, or the one after the last step.
+    # In a reverse scan, the reset of step t + 1 separates step t from step t + 1.
     if reset.shape[problem.axis] > problem.steps:
         reset = reset.narrow(problem.axis, 1 if problem.reverse else 0, problem.steps)
     elif problem.reverse:
@@ -348,7 +349,7 @@ def _masked_by_resets(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
 
 
 def summed(x: Tensor, shape: Shape) -> Tensor:
-    """x summed over the axes along which something of this shape broadcasts."""
+    """x summed over the axes along which an array of this shape broadcasts."""
     axes = [i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m]
     return x.sum(axes, keepdim=True) if axes else x
 
@@ -360,11 +361,14 @@ def summed(x: Tensor, shape: Shape) -> Tensor:
 def scan(
     gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, axis: int, reverse: bool
 ) -> Pair:
-    """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
-    zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
-    of forward mode is taken apart here."""
+    """The scan under any transformation.
+
+    In forward mode, PyTorch's own rule for autograd functions gives zeros when compiled, and wrong
+    values when nested (pytorch#192985, #197867). This function therefore computes the tangents of
+    the innermost level of forward mode itself.
+    """
     problem, tensors = Problem(tuple(input.shape), axis, reverse), (gate, input, initial, resets)
-    if is_tracing():  # which records operators alone, with shapes that are fixed
+    if is_tracing():  # tracing records only operators, with fixed shapes
         state, final = scan_op(*tensors, tuple(map(int, input.shape)), axis, reverse, 0)
     elif not is_recorded(gate, input, initial):
         state, final = run_below(scan_op, *tensors, *problem)
@@ -376,7 +380,7 @@ def scan(
 def scan_kernel(
     gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
 ) -> Pair:
-    """The scan where a derivative or a batch is recorded."""
+    """The scan if a derivative or a batch is recorded."""
     if is_eager():
         state, final = _EagerScan.apply(gate, input, initial, resets, problem)
         return state, final
@@ -395,14 +399,14 @@ def scan_kernel(
 
 
 def _forward_mode_innermost() -> bool:
-    """Whether the innermost level of torch.func is one of forward mode. Raises where PyTorch's rule
-    would meet two such levels at once, whose values are wrong."""
+    """Whether the innermost level of torch.func is forward mode. Raises NotImplementedError if
+    PyTorch's rule would handle two such levels: it gives wrong values for them."""
     kinds = levels()  # the innermost last
     forward, reverse = "Jvp", "Grad"
     at = [i for i, kind in enumerate(kinds) if kind == forward]
     if len(at) > 2 or (len(at) == 2 and reverse in kinds[at[1] :]):
         raise NotImplementedError(
-            "linear_scan: PyTorch gets three levels of forward mode wrong, and two over reverse "
-            "mode; use reverse mode for one of them"
+            "linear_scan: PyTorch gives wrong values for three levels of forward mode, and for two "
+            "over reverse mode; use reverse mode for one of them"
         )
     return bool(kinds) and kinds[-1] == forward

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Time split over the processes of torch.distributed.
 
-Every process has a part of the steps. Part k maps the state x before it to a_k x + u_k, where a_k
-is the product of its gates and u_k the state that it ends with if it starts from 0. The maps of the
-parts before a process give the state that its part starts from.
+Every process has a part of the steps. Part k maps the state x before it to a_k x + u_k. Here a_k is
+the product of its gates, and u_k is its final state if it starts from 0. The composed maps of the
+earlier parts give the state before a part.
 
-Maps are computed, sent and folded in the wide type: float64, complex128. They form a linear
-recurrence again, which the scan itself folds from the first part to the last. Bits therefore do not
-depend on the order in which processes arrive. The adjoint folds from the other side, with conj(a_k)
-and the gradient before a part that starts from 0.
+Maps are computed, sent and composed in the wide type: float64 or complex128. They form a linear
+recurrence too, and the same scan computes it from the first part to the last. Results therefore do
+not depend on the order in which messages arrive. The adjoint composes maps in the opposite
+direction. They consist of conj(a_k), and of the gradient of the state before the part if no later
+part contributes.
 
 A process may have several pieces of the sequence, side by side in its tensors. Each piece has its
-map, and all maps of a process travel together.
+own map. A process sends all of its maps in one message.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, summed, tange
 
 __all__ = ["scan_parts", "telling"]
 
-#: The ranges (begin, end) of every rank, as they lie in its tensors.
+#: The ranges (begin, end) of every rank, in the order of its tensors.
 Table = tuple[tuple[tuple[int, int], ...], ...]
 
 _CALL = "linear_scan"
 
-#: Numbers of a gate that are widened at a time.
+#: How many numbers of a gate are converted to the wide type at a time.
 _TOGETHER = 1 << 18
 
 
@@ -50,7 +51,7 @@ def group_of(group: Any) -> dist.ProcessGroup:
     """The processes that time is split over."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
-            refuse(_CALL, "group", "a mesh of one dimension", f"{group.ndim} of them")
+            refuse(_CALL, "group", "a mesh with one dimension", f"{group.ndim} dimensions")
         return group.get_group()
     if not isinstance(group, dist.ProcessGroup):
         refuse(_CALL, "group", "a ProcessGroup or a DeviceMesh", type(group).__name__, TypeError)
@@ -70,17 +71,17 @@ class _Parts(NamedTuple):
 
     @property
     def lengths(self) -> list[int]:
-        """Steps of this process's pieces."""
+        """The number of steps of each of this process's pieces."""
         return [end - begin for begin, end in self.ranges[self.rank]]
 
     @property
     def most(self) -> int:
-        """Pieces of the process that has most of them."""
+        """The largest number of pieces of a process."""
         return max(len(own) for own in self.ranges)
 
     @property
     def order(self) -> list[tuple[int, int]]:
-        """(rank, piece) of all, as they follow each other in time."""
+        """(rank, piece) of all pieces, in the order of time."""
         pieces = [(*r, rank, i) for rank, own in enumerate(self.ranges) for i, r in enumerate(own)]
         return [(rank, i) for _, _, rank, i in sorted(pieces)]
 
@@ -92,56 +93,57 @@ class _Parts(NamedTuple):
 
     @property
     def first(self) -> int | None:
-        """The piece that the scan comes to first, None if another process has it."""
+        """The index of the piece where the scan starts, or None if another process has it."""
         rank, piece = self.order[-1 if self.backwards else 0]
         return piece if rank == self.rank else None
 
     def problems(self, problem: Problem) -> list[Problem]:
-        """The scans of this process's pieces."""
+        """The problems of this process's pieces."""
         shape, axis = problem.shape, problem.axis
         shapes = [(*shape[:axis], n, *shape[axis + 1 :]) for n in self.lengths]
         return [problem._replace(shape=of) for of in shapes]
 
     def pieces_of(self, x: Maybe, axis: int) -> Sequence[Any]:
-        """Returns the pieces of a tensor for this process's pieces of the sequence."""
+        """Split a tensor into this process's pieces of the sequence."""
         if x is None or x.shape[axis] == 1 != sum(self.lengths):
             return [x] * len(self.lengths)
         return torch.split(x, self.lengths, axis)
 
     def boundaries_of(self, x: Maybe, axis: int) -> Sequence[Any]:
-        """Returns the states of a tensor that has one for each of this process's pieces."""
+        """Split a tensor that has one state for each of this process's pieces."""
         return [None] * len(self.lengths) if x is None else torch.split(x, 1, axis)
 
 
 def _table(ranges: Any, count: int) -> Table:
-    """Returns the ranges of all ranks, checked: together they are a sequence."""
+    """Return the ranges of all ranks. Raises ValueError unless together they cover a sequence."""
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
-        expected = "for every rank a list of pairs (begin, end)"
+        expected = "a list of pairs (begin, end) for every rank"
         refuse(_CALL, "ranges", expected, repr(ranges), TypeError)
     if len(table) != count:
-        refuse(_CALL, "ranges", f"those of {count} ranks", f"those of {len(table)}")
+        refuse(_CALL, "ranges", f"ranges of {count} ranks", f"ranges of {len(table)}")
     at = 0
     for begin, end in sorted(r for own in table for r in own):
         if begin != at or end <= begin:
-            refuse(_CALL, "ranges", f"one from step {at}, of a step or more", (begin, end))
+            refuse(_CALL, "ranges", f"a range of at least one step from step {at}", (begin, end))
         at = end
     if not all(table):
-        refuse(_CALL, "ranges", "steps for every rank", f"none for rank {table.index(())}")
+        got = f"none for rank {table.index(())}"
+        refuse(_CALL, "ranges", "at least one range for every rank", got)
     return table
 
 
-# ---- what processes tell each other --------------------------------------------------------------
+# ---- messages between the processes --------------------------------------------------------------
 
 
 def _real(x: Tensor) -> Tensor:
-    """Returns a view of real numbers, since gloo knows no complex ones."""
+    """Return a view as real numbers, since gloo does not support complex types."""
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
 def _typed_as(like: Tensor, real: Tensor) -> Tensor:
-    """Returns such real numbers as a tensor of the type that they are of."""
+    """Undo :func:`_real`: return real numbers as a tensor of the type of ``like``."""
     return torch.view_as_complex(real) if like.is_complex() else real
 
 
@@ -191,8 +193,8 @@ def agree(
     steps: int,
     *alike: Any,
 ) -> tuple[int, ...]:
-    """Returns the steps of every rank, once all can take part. `alike` must be the same on every
-    rank. If a rank has failed, raises its error there and RuntimeError on all others."""
+    """Return the number of steps of every rank, after all have sent theirs. `alike` must be the
+    same on every rank. If a rank failed, raise its error there and RuntimeError on all others."""
     mine = torch.tensor([failed is None, steps, crc32(repr(alike).encode())], device=device)
     every = _all_gather(mine, group).tolist()
     if failed is not None:
@@ -209,7 +211,7 @@ def agree(
 
 @contextmanager
 def telling(group: Any) -> Iterator[None]:
-    """Tells the other processes if this one cannot take part in the call that follows."""
+    """Tell the other processes if this one raises an error before the call that follows."""
     try:
         yield
     except Exception as error:
@@ -226,7 +228,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     """The product of a part's gates in the wide type, with extent 1 in time and wherever gates and
-    marks broadcast. Products that overflow are large numbers: 0 times one is 0."""
+    resets broadcast. Overflowing products are clipped, so that 0 times a product is 0, not NaN."""
     axis, wide = problem.axis, _wide(gate.dtype)
     if resets is None and gate.shape[axis] == 1:
         power, left = gate.to(wide), problem.steps
@@ -253,7 +255,7 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
         small = Problem(tuple(shape), axis, problem.reverse)
         of = Scanned(piece.to(wide), None, reset_mask, None)
         _, product = tangent_of(of, (None, None, product), small)
-        # A product of 0 stays 0. Gates that are not finite also meet the scan from 0.
+        # A product of 0 stays 0. If later gates are not finite, the final states from 0 show it.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
             break
     return _finite(product)
@@ -265,7 +267,7 @@ def _finite(product: Tensor) -> Tensor:
 
 
 def _any_reset(resets: Maybe, problem: Problem) -> Maybe:
-    """Whether a part is reset from the state before it, or within."""
+    """Whether a reset separates the end of a part from the state before the part."""
     if resets is None:
         return None
     more = resets.shape[problem.axis] > problem.steps
@@ -275,12 +277,12 @@ def _any_reset(resets: Maybe, problem: Problem) -> Maybe:
 
 
 def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequence[Maybe]:
-    """Returns the resets of this process's pieces. In a reverse scan each piece also gets the first
-    reset of the steps that follow it."""
+    """Return the resets of this process's pieces. In a reverse scan each piece also gets the reset
+    of the step after it."""
     axis, steps = problem.axis, sum(parts.lengths)
     if resets is None:
         return [None] * len(parts.lengths)
-    only = resets.shape[axis] > steps  # of the only piece, with a reset after its last step
+    only = resets.shape[axis] > steps  # a single piece, with a reset after its last step
     if not problem.reverse:
         return [resets] if only else parts.pieces_of(resets, axis)
     own = torch.split(resets.narrow(axis, 0, steps), parts.lengths, axis)
@@ -299,14 +301,14 @@ def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequenc
 
 
 def _padded(tensors: Sequence[Tensor], axis: int, count: int) -> Tensor:
-    """Joins tensors along an axis, with zeros after them up to a count."""
+    """Concatenate tensors along an axis, and append zeros up to an extent of ``count``."""
     left = count - len(tensors)
     tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
     return tensors[0] if count == 1 else torch.cat(tensors, axis)
 
 
 def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor]:
-    """Gathers values of the pieces of all processes in one message. Each value becomes one tensor
+    """Gather values of the pieces of all processes in one message. Each value becomes one tensor
     with all pieces side by side in the order of time."""
     tensors = [_padded(pieces, axis, parts.most) for pieces in values]
     every = _Gather.apply(torch.cat([x.reshape(-1) for x in tensors]), parts.group)
@@ -323,8 +325,8 @@ def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor
 def _states_before(
     parts: _Parts, axis: int, products: Tensor, resets: Maybe, ends: Tensor
 ) -> list[Tensor]:
-    """The states before this process's pieces in the order of the scan, 0 before the first of
-    all."""
+    """The states before this process's pieces in the order of the scan. The state before the first
+    piece of the sequence is 0."""
     if resets is not None and parts.backwards:  # a reverse scan reads the reset of the next step
         resets = torch.cat([torch.zeros_like(resets.narrow(axis, 0, 1)), resets], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
@@ -338,8 +340,8 @@ def _states_before(
 
 
 def _zero_unless(keep: bool, x: Tensor) -> Tensor:
-    """Returns x or zeros. On every process the result depends on x, so that all take part in the
-    messages of gradients."""
+    """Return x or zeros. The result depends on x in either case, so that all processes take part in
+    the messages of its gradient."""
     kept = torch.full((), keep, dtype=torch.bool, device=x.device)
     return torch.where(kept, x, torch.zeros_like(x))
 
@@ -354,8 +356,8 @@ def _maps_and_ends(
     problems: Sequence[Problem],
     parts: _Parts,
 ) -> tuple[Tensor, Maybe, Tensor]:
-    """One message: the maps of all pieces side by side in the order of time. They are the products
-    of the gates, whether the pieces are reset, and the states that they end with."""
+    """Exchange the maps of all pieces in one message. Returns the products of the gates, a mask of
+    the pieces with resets, and the final states, side by side in the order of time."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
     resets = [x for m, p in zip(reset_mask, problems) if (x := _any_reset(m, p)) is not None]
     sent = [[_product(g, m, p) for g, m, p in zip(gates, reset_mask, problems)], ends, resets]
@@ -426,7 +428,7 @@ class _SplitScan(Function):
             begin = adjoint(of, (s, last), p, (None, None, p.boundary))[2]
             begin = gate.new_zeros(p.boundary, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
-        if torch.is_grad_enabled():  # gradients of gradients: products move, too
+        if torch.is_grad_enabled():  # for gradients of gradients, products have gradients too
             products, resets, begins = _maps_and_ends(
                 gates, reset_mask, own_begins, problems, parts
             )
@@ -439,7 +441,7 @@ class _SplitScan(Function):
             *(_states_before(parts, axis, products, resets, begins), problems),
         ):
             after = after.to(dtype)
-            if last is not None:  # of the last piece; nobody sees that of others
+            if last is not None:  # only the final state of the last piece is returned
                 after = after + last
             wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.boundary))]
             out.append(adjoint(Scanned(g, b, m, s), (s_grad, after), p, wanted))
@@ -453,14 +455,14 @@ class _SplitScan(Function):
 
 
 def _joined(grads: Sequence[Tensor], pieces: Sequence[Tensor], axis: int) -> Tensor:
-    """The gradients of the pieces side by side, or their sum where all pieces share one tensor."""
+    """Concatenate the gradients of pieces, or add them if all pieces share one tensor."""
     if len(pieces) > 1 and pieces[0] is pieces[1]:
         return sum(grads[1:], start=grads[0])
     return _padded(grads, axis, len(pieces))
 
 
 def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) -> Tensor:
-    """The gradient of the initial state: that of the state before the first piece, elsewhere 0."""
+    """The gradient of the initial state. It is 0 on processes that do not have the first piece."""
     first = ctx.parts.first
     at = first or 0
     grad, of_state = initial_grads[at], more[at]
@@ -472,8 +474,8 @@ def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) 
 def scan_parts(
     checked: Callable[[], Any], group: Any, ranges: Any, return_final: bool, reverse: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The scan of this process's part. ``checked()`` gives its tensors, aligned, and the axis of
-    time, or raises."""
+    """The scan of this process's part. ``checked()`` returns its aligned tensors and the time axis,
+    or raises an error."""
     group = group_of(group)
     failed: Exception | None = None
     steps, device = 0, _device(group)
@@ -481,15 +483,15 @@ def scan_parts(
     try:
         if not is_eager():
             raise NotImplementedError(
-                f"{_CALL}: over a group there are gradients, of any order; no torch.func, no "
-                "forward mode"
+                f"{_CALL}: a call with 'group' supports backward of any order, but neither "
+                "torch.func nor forward mode"
             )
         (gate, input, initial, resets), axis = checked()
         shape, steps, device = tuple(input.shape), input.shape[axis], input.device
         if ranges is not None:
             ranges = _table(ranges, dist.get_world_size(group))
             own = sum(end - begin for begin, end in ranges[dist.get_rank(group)])
-            expected = f"the {own} steps of this rank's 'ranges'"
+            expected = f"{own} steps, as in this rank's 'ranges'"
             if steps != own:
                 refuse(_CALL, "input", expected, steps)
             if resets is not None and resets.shape[axis] > steps:
@@ -516,7 +518,7 @@ def scan_parts(
 
 
 def _device(group: dist.ProcessGroup) -> torch.device:
-    """A device on which the group can tell that a process has no tensors."""
+    """A device for the message of a process that failed before it had tensors."""
     if "nccl" in dist.get_backend(group):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

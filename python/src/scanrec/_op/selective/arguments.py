@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of the arguments of selective scans, which the frameworks share."""
+"""Checks of the arguments of selective scans, shared by all frameworks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _STORED = (("float32", "bfloat16", "float16"), "complex64"), (("float64",), "com
 
 
 class _Types(NamedTuple):
-    real: Any  #: that is computed in
-    stored: tuple[Any, ...]  #: of real arrays
-    mixed: tuple[Any, ...]  #: of arrays that may be complex if A is
+    real: Any  #: the real type that is computed in
+    stored: tuple[Any, ...]  #: the types of real arrays
+    mixed: tuple[Any, ...]  #: the types of arrays that may be complex if A is
 
 
 def types_of(dtype: Callable[[str], Any]) -> dict[Any, _Types]:
-    """The types of arguments by the type of A. ``dtype`` returns a framework's type by its name."""
+    """The types of arguments by the type of A. ``dtype`` converts a name to a framework's type."""
     types = {}
     for names, name in _STORED:
         stored, pair = tuple(map(dtype, names)), dtype(name)
@@ -38,20 +38,22 @@ def _name(dtype: Any) -> str:
 
 
 class Checks(ABC):
-    """Checks of the arguments of a call against A and the first argument. The latter has channels
-    along ``axis``. The groups of B and C are an axis inserted there. ``axes`` says which axes the
-    first argument has."""
+    """Checks of the arguments of a call against A and the first argument.
 
-    types: ClassVar[dict[Any, _Types]]  #: by the type of A
-    converted: Callable[[Array, Any], Array]  #: an array in another type
-    expanded: Callable[[Array, int], Array]  #: an array with one more axis, of extent 1
+    The first argument has channels along ``axis``, where B and C have groups. ``axes`` describes
+    its shape in errors.
+    """
+
+    types: ClassVar[dict[Any, _Types]]  #: the types of arguments by the type of A
+    converted: Callable[[Array, Any], Array]  #: converts an array to a type
+    expanded: Callable[[Array, int], Array]  #: inserts an axis of extent 1
 
     def __init__(self, call: str, name: str, first: Any, a: Any, axis: int, axes: str) -> None:
         self.call, self.axis = call, axis
-        self.groups: int | None = None  # of B, if it varies over time
+        self.groups: int | None = None  # the number of groups of B, if it varies over time
         self.a = self.array("A", a)
         if self.a.dtype not in self.types:
-            expected = "float32 or float64, or complex of them"
+            expected = "float32, float64, complex64 or complex128"
             arguments.refuse(call, "A", expected, self.a.dtype, TypeError)
         self.real, self.stored, self.mixed = self.types[self.a.dtype]
         self.first = self.typed(name, first)
@@ -65,18 +67,18 @@ class Checks(ABC):
 
     @abstractmethod
     def array(self, name: str, x: Any) -> Array:
-        """The value, if it is an array of the framework or can be made one."""
+        """Return the value as an array of the framework, or raise an error."""
 
     def typed(self, name: str, x: Any, *, may_be_complex: bool = False) -> Array:
-        """An array of a type that goes with that of A."""
+        """Return the value as an array. Raises TypeError if its type does not fit that of A."""
         x, stored = self.array(name, x), self.mixed if may_be_complex else self.stored
         if x.dtype not in stored:
-            expected = f"{' or '.join(map(_name, stored))}, as 'A' is {_name(self.a.dtype)}"
+            expected = f"{' or '.join(map(_name, stored))} with 'A' in {_name(self.a.dtype)}"
             arguments.refuse(self.call, name, expected, x.dtype, TypeError)
         return x
 
     def equal(self, name: str, x: Any, shape: Shape) -> Array:
-        """A real array of a shape."""
+        """Return a real array. Raises ValueError if it does not have this shape."""
         x = self.typed(name, x)
         arguments.check_shape(self.call, name, x.shape, shape, equal=True)
         return x
@@ -88,10 +90,10 @@ class Checks(ABC):
         return self.converted(self.equal(name, x, (self.channels,)), self.real)
 
     def _bc(self, name: str, x: Any, shape: Shape, parts: Shape, constant: bool) -> Array:
-        """B or C with an axis of groups. If it is constant over time, it has the shape of A."""
+        """Return B or C with an axis of groups, or in the shape of A if constant over time."""
         x = self.typed(name, x, may_be_complex=True)
         got, of_a = tuple(x.shape), tuple(self.a.shape)
-        # Python compares elements before lengths: torch.export would fix the batch by that.
+        # Compare ranks first: tuples compare elements, so torch.export would fix the batch size.
         if constant and len(got) == len(of_a) and got == of_a:
             return self.converted(x, self.a.dtype)
         if self.a.dtype not in (self.real, x.dtype):
@@ -104,25 +106,25 @@ class Checks(ABC):
         if not fits or got != (*shape[:axis], groups, *shape[axis:]):
             known = ", ".join(map(str, [of_a, shape] if constant else [shape]))
             grouped = ", ".join(map(str, (*shape[:axis], "G", *shape[axis:])))
-            expected = f"shape {known} or ({grouped}) of G groups of which "
-            expected += f"{self.channels} channels are a multiple"
+            expected = f"shape {known} or ({grouped}), where G divides {self.channels} channels"
             arguments.refuse(self.call, name, expected, got)
         if name == "B":
             self.groups = groups
         elif self.groups not in (None, groups):
-            expected = f"as many groups as 'B' has, {self.groups}"
+            expected = f"{self.groups} groups, like 'B'"
             arguments.refuse(self.call, name, expected, groups)
         return x
 
     def operands(
         self, shape: Shape, parts: Shape, *, constant: bool, **values: object
     ) -> dict[str, Any]:
-        """The operands that a scan and a step share, None for absent ones.
+        """Return the operands that a scan and a step share, None for absent ones.
 
         Parameters
         ----------
         shape, parts:
-            The shape of B and C without groups, and that of their parts if they are complex.
+            The shape of B and C without groups, and their shape if real and imaginary parts
+            alternate.
         constant:
             Whether B and C may be constant over time.
         values:
@@ -141,10 +143,10 @@ class Checks(ABC):
         }
 
     def state(self, x: Any, lead: Shape, rows: Array | None) -> Array:
-        """The state of a step for sequences of shape ``lead``. With rows it may be any number."""
+        """Return the state of a step, of shape ``lead`` or with any number of rows."""
         state = self.typed("state", x, may_be_complex=True)
         if self.a.dtype not in (self.real, state.dtype):
-            expected = f"{_name(self.a.dtype)}, as 'A' is"
+            expected = f"{_name(self.a.dtype)}, like 'A'"
             arguments.refuse(self.call, "state", expected, state.dtype, TypeError)
         held = lead if rows is None or len(state.shape) != 3 else state.shape[:1]
         shape = (*held, self.channels, self.states)
@@ -155,16 +157,16 @@ class Checks(ABC):
                 arguments.refuse(self.call, name, "int32 or int64", rows.dtype, TypeError)
             arguments.check_shape(self.call, name, rows.shape, lead, equal=True)
             if state.shape[0] < 1:
-                arguments.refuse(self.call, "state", "1 row or more", 0)
+                arguments.refuse(self.call, "state", "at least 1 row", 0)
         return state
 
 
 def has_padding(rows: Array, held: int) -> bool:
-    """Whether some of these are no rows of a state with ``held`` rows. Refuses rows that occur
-    twice."""
+    """Whether any of these is not a row of a state with ``held`` rows. Raises ValueError if a row
+    occurs twice."""
     given = rows.flatten().tolist()
     inside = [row for row in given if 0 <= row < held]
     if len(set(inside)) < len(inside):
         call, name = "selective_state_update", "state_batch_indices"
-        arguments.refuse(call, name, "every row of 'state' once at most", given)
+        arguments.refuse(call, name, "distinct rows of 'state'", given)
     return len(inside) < len(given)

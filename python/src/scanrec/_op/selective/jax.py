@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``selective_scan`` and ``selective_state_update`` in JAX: check the arguments and bring them to
-the axes of the primitive."""
+"""``selective_scan`` and ``selective_state_update`` in JAX: checks of the arguments, and conversion
+to the axes of the primitive."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ def selective_scan(
         ``A`` is. ``B`` and ``C`` of every step may then also be real with ``2 * N`` numbers, in
         which real and imaginary parts alternate.
     intervals:
-        Any shape that broadcasts to ``(..., T)``, for samples at irregular times: a factor of all
-        steps at each time.
+        Any shape that broadcasts to ``(..., T)``: factors of the steps of all channels, for samples
+        at irregular times.
 
     Raises
     ------
     RuntimeError:
-        A program is compiled for a GPU, and the package was built without kernels for GPUs.
+        A program is compiled for a GPU, but the package was built without kernels for GPUs.
 
     Notes
     -----
-    ``vmap`` turns a batch of calls into more sequences. It makes more channels where weights, or
-    gradients of weights, differ within the batch. Gradients of complex arrays are not conjugated,
-    as JAX defines them.
+    ``vmap`` turns a batch of calls into more sequences. If weights or their gradients differ within
+    the batch, it turns the batch into more channels. Gradients of complex arrays are not
+    conjugated, as JAX defines them.
     """
     call = "selective_scan"
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
@@ -162,8 +162,8 @@ def selective_state_update(
         held = before.shape[0]
         if is_known(rows):
             has_padding(rows, held)
-        # Padding becomes the row after the last. Below 0 JAX would count from the end, and it may
-        # narrow 64 bits to 32.
+        # Padding becomes the row after the last, since JAX counts negative indices from the end.
+        # This comes before the conversion to a JAX array, which may narrow 64 bits to 32.
         where: Any = jnp.where if isinstance(rows, jax.Array) else np.where
         rows = jnp.asarray(where((rows < 0) | (rows > held), held, rows))
         now = before.at[rows].get(mode="fill", fill_value=0)
@@ -192,7 +192,7 @@ class _Checked(Checks):
 def _scan(
     arrays: dict[str, Any], lead: Sequence[int], softplus: bool, reverse: bool, with_final: bool
 ) -> tuple[jax.Array, Any]:
-    """Returns outputs, and final state or None, of arrays with these axes in front."""
+    """Return outputs, and final state or None, with these leading axes."""
     arrays = {name: x for name, x in arrays.items() if x is not None}
     if len(lead) != 1:
         for name, x in arrays.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in JAX: their primitives, and what their derivatives are composed of.
+"""Selective scans in JAX: their primitives, and the composition for other derivatives.
 
-Operands have the axes of the C interface. B and C of every step are those of groups of channels, or
-they are the same at all steps. Resets have extent 1 wherever they broadcast, and may have one step
-more. The type of ``a`` is the one that is computed in. If it is complex, b and c of every step may
-be real, with the parts of complex numbers side by side.
+Operands have the axes of the C interface. B and C either vary over time and have groups of
+channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have one
+step more. The type of ``a`` is the one that is computed in. If it is complex, B and C that vary
+over time may be real, with real and imaginary parts side by side.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _SelectiveScan(Fused):
         return {"d", "z"} if kind == "value" and "out" not in results else ()
 
     def composed(self, problem: SelectiveProblem, arrays: Arrays) -> dict[str, jax.Array]:
-        """Works on arrays (batch, time, channel, state)."""
+        """Compute the results with arrays (batch, time, channel, state)."""
         u, a = arrays["u"], arrays["a"]
         dtype, (batch, steps, channels) = np.finfo(a.dtype).dtype, u.shape  # the real one
         x, step = u.astype(dtype), arrays["delta"].astype(dtype)
@@ -77,8 +77,8 @@ class _SelectiveScan(Fused):
 
 
 def _of_all_channels(bc: jax.Array, channels: int, a: jax.Array) -> jax.Array:
-    """Returns B or C as (batch or 1, time or 1, channel or 1, state)."""
-    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # whose parts are side by side
+    """Return B or C as (batch or 1, time or 1, channel or 1, state)."""
+    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # parts are side by side
         pairs = bc.astype(np.finfo(a.dtype).dtype)
         pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
         bc = jax.lax.complex(pairs[..., 0], pairs[..., 1])

@@ -20,8 +20,8 @@ SELECTIVE = Operation(
     typed=frozenset({"u", "delta", "b", "c", "z", "out"}),
 )
 
-#: The axes of the arrays, where time comes second. B and C are of every step, with "channel" for
-#: groups of channels, or constant over time. PyTorch has time last.
+#: The axes of the arrays in the C interface and in JAX. In PyTorch time comes last. If B and C vary
+#: over time, their axis "channel" is that of groups. They may also be constant over time.
 LAYOUT = {
     **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
     **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
@@ -56,8 +56,8 @@ delta, z:
     The shape of ``u``. Without ``z``, outputs are not gated.
 A:
     ``(D, N)``, float32, float64, complex64 or complex128. The states have its type.
-    The other arguments have the real type of the same width, unless stated otherwise. Where that is
-    float32, each of them may also be bfloat16 or float16.
+    The other arguments have the real type of the same precision, unless stated otherwise. If that
+    is float32, each of them may also be bfloat16 or float16.
 D, delta_bias:
     ``(D,)``, 0 if absent.
 delta_softplus:
@@ -75,9 +75,9 @@ The outputs, in the shape and type of ``u``.
 Notes
 -----
 The value and the gradient are one pass over memory each. The N states stay in registers. Reverse
-mode keeps the states before every 128 steps and recomputes the others. Forward mode and higher
-orders are composed of elementwise operations and scans, with arrays of N numbers per element of
-``u``. Results do not depend on the number of threads.
+mode keeps the state before every 128th step and recomputes the others. Forward mode and
+higher-order derivatives are composed of elementwise operations and scans. They need arrays of N
+numbers per element of ``u``. Results do not depend on the number of threads.
 
 Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
 """
@@ -99,6 +99,6 @@ B, C:
     ``(..., N)``, or ``(..., G, N)`` for G groups of channels. Complex if ``A`` is.
 state_batch_indices:
     int32 or int64, ``(...)``: the rows of ``state`` to update. ``state`` is then ``(S, D, N)`` for
-    any S, and its other rows do not change. No row may occur twice. A number that is no row, such
-    as -1, marks padding: its output is that of a zero state, and no state is written.
+    any S, and its other rows do not change. No row may occur twice. An index that is out of range,
+    such as -1, means padding: its output is that of a zero state, and no state is written.
 """

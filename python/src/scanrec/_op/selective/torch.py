@@ -78,31 +78,31 @@ def selective_scan(
     Parameters
     ----------
     u:
-        ``(B, D, L)``. In other shapes, ``...`` is B.
+        ``(B, D, L)``. In the shapes of other arguments, ``...`` is B.
     B, C:
         ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)`` if constant over
         time. Complex if ``A`` is. ``B`` and ``C`` of every step may then also be real with
         ``2 * L`` numbers, in which real and imaginary parts alternate.
     resets:
-        Booleans ``(B, L)``, or with three axes that broadcast to ``(B, D, L)``, with all L steps or
+        Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, with all L steps or
         one further step. A sequence starts at each step that is True, as in :func:`linear_scan`.
         :func:`resets_from_cu_seqlens` computes them.
     cu_seqlens:
-        int32 or int64, ``(S + 1,)``, for S sequences one after the other in a batch of 1: the
-        numbers of steps before each, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
+        int32 or int64, ``(S + 1,)``, for S concatenated sequences in a batch of 1: the numbers of
+        steps before each sequence and in all, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
         ``initial_state`` and the final state are then ``(S, D, N)``, one per sequence. With either
-        of them, each sequence is a separate call. Otherwise there is one call.
+        of them, each sequence is a separate native call. Otherwise there is one native call.
     intervals:
-        ``(B, L)``, for samples at irregular times: a factor of all steps at each time.
+        ``(B, L)``: factors of the steps of all channels, for samples at irregular times.
 
     Raises
     ------
     NotImplementedError:
-        As in :func:`linear_scan`, or a tensor is neither on a CPU nor on a GPU.
+        A tensor is neither on a CPU nor on a GPU, or as in :func:`linear_scan`.
 
     Notes
     -----
-    Batching by ``torch.func`` is composed like forward mode.
+    Batching by ``torch.func`` is composed of other operations, like forward mode.
     """
     call = "selective_scan"
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
@@ -159,35 +159,35 @@ class Checked(Checks):
     def array(self, name: str, x: Any, expected: str = "a tensor") -> Any:
         check_dense(self.call, name, x, expected)
         if x.device != self.device:
-            expected = f"a tensor on {self.device} as '{self.name}' is"
+            expected = f"a tensor on {self.device}, like '{self.name}'"
             arguments.refuse(self.call, name, expected, x.device)
         return x
 
 
 def _sequences(call: str, cu_seqlens: Tensor, u: Tensor, resets: Tensor | None) -> int:
-    """Returns the number of sequences, which lie one after the other in a batch of 1."""
+    """Return the number of sequences, which are concatenated in a batch of 1."""
     _check_lengths(call, cu_seqlens)
     if cu_seqlens.shape[0] < 2:
-        arguments.refuse(call, "cu_seqlens", "2 numbers or more", tuple(cu_seqlens.shape))
+        arguments.refuse(call, "cu_seqlens", "at least 2 numbers", tuple(cu_seqlens.shape))
     if u.shape[0] != 1:
-        expected = "a batch of 1, as there are 'cu_seqlens'"
+        expected = "a batch of 1 with 'cu_seqlens'"
         arguments.refuse(call, "u", expected, f"shape {tuple(u.shape)}")
     if resets is not None:
-        arguments.refuse(call, "resets", "None, as there are 'cu_seqlens'", type(resets).__name__)
+        arguments.refuse(call, "resets", "None with 'cu_seqlens'", type(resets).__name__)
     return cu_seqlens.shape[0] - 1
 
 
 def _each(
     bounds: list[int], tensors: Sequence[Any], problem: SelectiveProblem
 ) -> tuple[Tensor, Tensor]:
-    """Returns the outputs and last states of sequences between these steps, one call for each."""
+    """Return the outputs and final states of the sequences between these steps, one call each."""
     u, delta, a, b, c, d, z, bias, intervals, initial, _ = tensors
     lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
 
     def of_each(x: Tensor | None) -> Sequence[Tensor | None]:
         if x is None or x.dim() == 2 and x is not intervals:  # B or C constant over time
             return [x] * len(lengths)
-        numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for parts of complex ones
+        numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for real and imaginary parts
         return torch.split(x, [numbers * n for n in lengths], -1)
 
     firsts = [None] * len(lengths) if initial is None else initial.split(1)
@@ -203,13 +203,13 @@ def _each(
 
 @documented()
 def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Compute ``resets`` of :func:`selective_scan` for sequences one after the other.
+    """Compute ``resets`` of :func:`selective_scan` for concatenated sequences.
 
     Parameters
     ----------
     cu_seqlens:
         int32 or int64: the numbers of steps before each sequence and in all of them,
-        ``[0, n0, n0 + n1, ...]``. Steps after the last number are a sequence of their own.
+        ``[0, n0, n0 + n1, ...]``. Steps after the last number form one more sequence.
     length:
         The number of steps.
 
@@ -219,7 +219,7 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """
     call, expected = "resets_from_cu_seqlens", "an integer of 0 or more"
     _check_lengths(call, cu_seqlens)
-    try:  # A program for any length must not ask for the number.
+    try:  # Converting a SymInt would fix the length of a program for any length.
         steps = length if isinstance(length, (int, torch.SymInt)) else operator.index(length)
     except TypeError:
         steps = None
@@ -231,7 +231,7 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
 
 
 def _resets(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> Tensor:
-    """Returns the reset mask of sequences. Checks their bounds unless a program is being traced."""
+    """Return the reset mask of sequences. Checks their bounds unless a program is being traced."""
     if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
         _bounds(call, cu_seqlens, length, whole)
     mask_steps = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
@@ -246,15 +246,15 @@ def _check_lengths(call: str, cu_seqlens: Tensor) -> None:
     if cu_seqlens.dtype not in (torch.int32, torch.int64):
         arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
-        arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
+        arguments.refuse(call, name, "a vector of at least 1 number", tuple(cu_seqlens.shape))
 
 
 def _bounds(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> list[int]:
-    """Returns the bounds of sequences. The last one is ``length``, or at most that if they are not
-    the whole."""
+    """Return the bounds of sequences. The last bound must be ``length`` if ``whole``, and at most
+    ``length`` otherwise."""
     found: list[int] = cu_seqlens.tolist()
     rises = found[0] == 0 and found == sorted(found)
     if not rises or found[-1] > length or (whole and found[-1] < length):
-        expected = f"numbers that rise from 0 to {length}{'' if whole else ' at most'}"
+        expected = f"numbers that rise from 0 to {'' if whole else 'at most '}{length}"
         arguments.refuse(call, "cu_seqlens", expected, found if len(found) < 10 else "others")
     return found

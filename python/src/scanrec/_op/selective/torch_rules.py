@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in PyTorch: their two operators, and what their derivatives are composed of.
+"""Selective scans in PyTorch: their two operators, and the composition for other derivatives.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). The type of `a` is the one that is computed
-in. If it is complex, b and c of every step are the parts of complex numbers, side by side:
-(B, G, N, 2 L). Checkpoints are (B, K, N, D), in memory of one axis.
+in. If it is complex, b and c that vary over time are real, with real and imaginary parts side by
+side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), stored as a flat tensor.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def run_selective(
     problem: SelectiveProblem,
     user: tuple[str, Mapping[str, str]] = ("selective_scan", SELECTIVE.names),
 ) -> None:
-    """Runs a native call on tensors by their names, which are no lazy views. Copies may take their
-    place. ``user`` has the names for errors."""
+    """Run a native call on tensors by name. They must not be lazy views, and may be copied.
+    ``user`` has the names for errors."""
     for name in ("b", "c") if arrays["a"].is_complex() else ():
         if arrays[name].dim() == 4 and arrays[name].stride(3) != 1:
             arrays[name] = arrays[name].contiguous()
@@ -55,7 +55,7 @@ def run_selective(
 
 
 def describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
-    """Describes a native call on these arrays."""
+    """Describe a native call on these arrays."""
     arrays = {name: x for name, x in arrays.items() if x is not None}
     u, a = arrays["u"], arrays["a"]
     (batch, channels, steps), states = u.shape, a.shape[1]
@@ -78,9 +78,9 @@ def describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
         of = primal_of(name)
         strides = strides_of(x) if x.numel() > 0 else contiguous(x.shape)
         axes = LAYOUT[of].split("|")[0 if of in of_steps else -1].split()
-        own = sorted(axes, key="time".__eq__)  # in which time is last
+        own = sorted(axes, key="time".__eq__)  # the same axes with time last
         wanted = {**extents, **special.get(of, {})}
-        # Programs may be run on other shapes, and kernels would read memory after the end.
+        # A recorded program may run with other shapes. Kernels would then read out of bounds.
         shape = [wanted[axis] for axis in own]
         user_name = SELECTIVE.names.get(name, name)
         check_shape("selective_scan", user_name, x.shape, shape, equal=name != "resets")
@@ -109,7 +109,7 @@ def _checkpoint_shape(tensors: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _of_all_channels(bc: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
-    """Returns B or C as (B or 1, D or 1, N, L or 1)."""
+    """Return B or C as (B or 1, D or 1, N, L or 1)."""
     if bc.dim() == 2:
         return bc.to(dtype).unsqueeze(-1)
     if dtype.is_complex:
@@ -124,7 +124,7 @@ class _Selective(Fused):
     required = ("u", "delta", "a", "b", "c")
 
     def new(self, problem: Any, tensors: dict[str, Any], name: str) -> Tensor:
-        """Outputs are laid out as u, and gradients as their operands."""
+        """Outputs have the memory layout of u, and gradients that of their operands."""
         u, a = tensors["u"], tensors["a"]
         if name == "checkpoints":
             return new_checkpoints(a, _checkpoint_shape(tensors))
@@ -132,7 +132,7 @@ class _Selective(Fused):
             return empty(a, (*u.shape[:2], a.shape[1]))
         x = u if name == "out" else tensors[primal_of(name)]
         if a.is_complex() and name in ("b_grad", "c_grad") and x.dim() == 4:
-            # whose parts are side by side
+            # real and imaginary parts are side by side
             return torch.empty_like(x, memory_format=torch.contiguous_format)
         return torch.empty_like(x)
 
@@ -140,14 +140,14 @@ class _Selective(Fused):
         run_selective(call, arrays, problem)
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
-        """Elementwise operations and a scan, with an array of the states of all steps."""
+        """Compute elementwise operations and a scan, with an array of the states of all steps."""
         u, delta, a, b, c, d, z, bias, intervals, initial, resets = tensors
         dtype, (batch, channels, steps) = a.dtype.to_real(), u.shape
         x, step = u.to(dtype), delta.to(dtype)
         if bias is not None:
             step = step + bias.unsqueeze(-1)
         if problem.softplus:
-            step = softplus(step)  # its argument above 20, as in the kernels
+            step = softplus(step)  # the identity above 20, as in the kernels
         if intervals is not None:
             step = step * intervals.unsqueeze(1)
         gate = torch.exp(step.unsqueeze(2) * a.unsqueeze(-1))
@@ -175,5 +175,5 @@ _FUSED = _Selective()
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def selective(problem: SelectiveProblem, *tensors: Tensor | None) -> Any:
-    """Returns outputs and final state under any transformation."""
+    """Return outputs and final state under any transformation."""
     return _FUSED.run(problem, *tensors)

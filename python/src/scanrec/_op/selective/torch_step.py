@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``selective_state_update`` in PyTorch: one step of a selective scan, in place.
 
-For few sequences, checks and PyTorch's dispatcher take most of the time. Later steps with the same
-layouts skip both if the dispatcher would change nothing.
+With few sequences, checks and PyTorch's dispatcher take most of the time. Later steps with the same
+layouts skip both, unless the call must pass through the dispatcher.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def selective_state_update(
     state_batch_indices: Tensor | None = None,
 ) -> Tensor:
     """The arguments are those of ``selective_state_update`` of mamba_ssm. They are checked before
-    anything is written. ``...`` is one batch axis. ``state`` is updated in place. The call has no
-    derivatives.
+    anything is written. ``state`` is updated in place. In shapes, ``...`` is one batch axis. The
+    call has no derivatives.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def selective_state_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients where these are recorded, or as in :func:`selective_scan`.
+        A tensor requires gradients while they are recorded, or as in :func:`selective_scan`.
     """
     given = state, x, dt, A, B, C, D, z, dt_bias
     has_plan = state_batch_indices is None and type(dt_softplus) is bool
@@ -82,7 +82,7 @@ def selective_state_update(
     checked.state(state, (batch,), rows)
     overlaps = any(n > 1 and step == 0 for n, step in zip(state.shape, state.stride()))
     if overlaps and state.numel() > 0:
-        expected = "memory of its own for every element"
+        expected = "a tensor whose elements do not overlap"
         arguments.refuse(_CALL, "state", expected, f"strides {tuple(state.stride())}")
     operands = checked.operands(
         (batch, states), (batch, states, 2), constant=False,
@@ -94,7 +94,7 @@ def selective_state_update(
     tensors = state, *operands.values()
     if layouts is not None and (made := _plan_of(given, tensors, softplus)) is not None:
         return _run(_plans.keep((softplus, *layouts), made), given)
-    # The operator refuses tensors that are recorded, so it has to see them.
+    # The operator rejects tensors whose derivatives or batches are recorded, so it must get them.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, rows, softplus)
@@ -108,7 +108,7 @@ _plans: Plans[Plan] = Plans()
 
 
 def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
-    """Returns the outputs of a step whose arguments have the plan's layouts."""
+    """Return the outputs of a step whose arguments have the plan's layouts."""
     state, *operands = given
     out = torch.empty_like(operands[0])
     # The arrays of the native call, without intervals and resets.
@@ -117,7 +117,7 @@ def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
 
 
 def _plan_of(given: Sequence[Any], checked: Sequence[Any], softplus: bool) -> Plan | None:
-    """Returns the plan of a step on real tensors that the kernel reads in place. Returns None if an
+    """Return the plan of a step on real tensors that the kernel reads in place, or None if an
     argument is complex or was converted. ``checked`` has the arguments after the checks."""
     state, a = checked[0], checked[3]
     if a.is_complex() or state.dtype != a.dtype:
@@ -140,9 +140,9 @@ def _native_arrays(
     state: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None,
     z: Tensor | None, dt_bias: Tensor | None, *, out: Tensor,
 ) -> Arrays:  # fmt: skip
-    """The arrays of the native call: of a scan of one step."""
+    """The arrays of the native call, which is a scan of one step."""
     step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
-    if not a.is_complex():  # complex B and C have their parts as the last axis already
+    if not a.is_complex():  # complex B and C already have a last axis for parts
         b, c = step(b), step(c)
     operands = step(x), step(dt), a, b, c, d, step(z), dt_bias
     arrays = dict(zip(_OPERANDS, operands), out=step(out), initial_state=state, final_state=state)
@@ -156,7 +156,7 @@ def _update(
     now, within = state, None
     if rows is not None:
         at = rows.long()
-        if len(at) > 0 and (at.is_cuda or has_padding(at, len(state))):  # a GPU is not waited for
+        if len(at) > 0 and (at.is_cuda or has_padding(at, len(state))):  # do not wait for a GPU
             at = at.clamp(0, len(state) - 1)
             within = (at == rows)[:, None, None]
         now = taken = state.index_select(0, at)
@@ -171,8 +171,8 @@ def _update(
     if rows is not None:
         now = now.to(state.dtype)
         if within is not None:
-            # Padding writes another row once more. If all is padding, that is the first row, as it
-            # was read.
+            # Padding writes the value of another row to that row again. If all rows are padding, it
+            # writes the first row as it was read.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within.flatten(), each, within.int().argmax())
             at, now = at[source], torch.where(within, now, taken)[source]
@@ -184,7 +184,7 @@ def _update(
 
 
 def _resolved(x: Tensor) -> Tensor:
-    """The tensor, if it is no lazily conjugated or negated view, else a copy."""
+    """Return the tensor, or a copy if it is a lazily conjugated or negated view."""
     return x.resolve_conj().resolve_neg() if x.is_complex() else x.resolve_neg()
 
 
@@ -200,11 +200,11 @@ keep_lazy_views(_op)  # the kernel resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:
-    """Raises for the first argument whose derivative or batch axis would be lost."""
+    """Raise NotImplementedError for the first argument whose derivative or batch would be lost."""
     names = ("state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias")
     for name, value in zip(names, tensors):
         if value is not None and is_recorded(value):
-            expected = "a tensor without gradients, batching and tangents"
+            expected = "a tensor without gradients, tangents or batching"
             got = "one that has them"
             arguments.refuse(_CALL, name, expected, got, NotImplementedError)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``s5`` and ``lru``: diagonal state spaces, matrix products around a linear scan."""
+"""``s5`` and ``lru``: diagonal state spaces, computed by matrix products around a linear scan."""

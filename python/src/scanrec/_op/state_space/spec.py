@@ -21,14 +21,14 @@ lambda_:
     ``(P,)``, complex: the diagonal of the continuous system.
 b, c:
     ``(P, H)`` and ``(Q, P)``, complex. If ``c`` is ``(Q, 2 * P)``, the system is bidirectional: P
-    more states run from the end of time, and the second half of ``c`` belongs to them.
+    more states run backward in time, and the second half of ``c`` belongs to them.
 d:
     ``(H,)``, real, 0 if absent. It requires Q = H.
 log_step:
-    ``(P,)``, real: logarithms of the steps. 0 if absent, which is a step of 1.
+    ``(P,)``, real: logarithms of the steps. If absent, all steps are 1.
 initial_state:
     Complex, any shape that broadcasts to ``(..., P)``: the state before the first step, or with
-    ``reverse`` after the last. 0 if absent. Bidirectional systems do not take it.
+    ``reverse`` after the last. 0 if absent. Bidirectional systems do not support it.
 discretisation:
     ``"zero_order_hold"`` or ``"bilinear"``.
 conjugate_symmetry:
@@ -38,7 +38,7 @@ intervals:
     The factor of a sample scales the step by which the state reaches it, in either direction.
 reverse:
     Whether to compute ``x[t] = gate * x[t+1] + ...``. The final state is then that of the first
-    step. No array is flipped. Bidirectional systems do not take it.
+    step. No array is flipped. Bidirectional systems do not support it.
 resets:
     Booleans that broadcast to ``(..., T)``, with all T steps or one further step along time. A
     sequence starts at each step that is True, as in :func:`linear_scan`.
@@ -54,8 +54,8 @@ The outputs, ``(..., T, Q)``, real.
 
 Notes
 -----
-The call is matrix products of the framework around a scan. Without ``intervals``, the gate has one
-number per state and is not expanded over time.
+The call consists of the framework's matrix products and a scan between them. Without ``intervals``,
+the gate has one number per state and is not expanded over time.
 
 Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2 and 3.
 """

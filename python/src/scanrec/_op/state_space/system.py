@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``s5`` and ``lru`` for all frameworks: matrix products around a linear scan."""
+"""The computation of ``s5`` and ``lru``, shared by all frameworks."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Array = TypeVar("Array")
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
-#: From here on gates are 0 and scales 1 in every type: exp(-exp(7)) underflows.
+#: Upper limit of nu. Above it gates are 0 and scales 1 in every type: exp(-exp(7)) underflows.
 _LAST_NU = 7.0
 
 
 class System(ABC, Generic[Array]):
-    """A call of a state space. ``given`` has its arrays by name, None for absent ones, and
-    ``split`` the arguments of the scan that split time."""
+    """A call of a state space. ``given`` has its arrays by name, None for absent ones. ``split``
+    has the arguments of the scan that describe how time is split."""
 
     xp: Any  #: the module of elementwise functions
-    complex: Callable[[Any, Any], Any]  #: complex numbers of their parts
+    complex: Callable[[Any, Any], Any]  #: makes complex numbers from real and imaginary parts
     complex_product: Callable[[Any, Any], Any]
     real_of_product: Callable[[Any, Any], Any]
     scan: Callable[..., Any]  #: the linear scan
 
     @abstractmethod
     def array(self, name: str, x: Any, u: Any) -> Any:
-        """The value as an array, or as a number that ``converted`` makes one."""
+        """Return the value as an array, or as a number that ``converted`` turns into an array."""
 
     @abstractmethod
     def converted(self, x: Any, dtype: str) -> Any: ...
@@ -43,7 +43,7 @@ class System(ABC, Generic[Array]):
         """The reset mask with the axes of u except the last."""
 
     def telling(self, **split: Any) -> AbstractContextManager[Any]:
-        """A context in which other processes learn of wrong arguments."""
+        """A context that tells other processes about errors in the arguments."""
         return nullcontext()
 
     def __init__(
@@ -93,7 +93,7 @@ class System(ABC, Generic[Array]):
         decay = self.xp.exp(self.xp.clip(nu, max=_LAST_NU))
         gate = self.xp.exp(self.complex(-decay, self.xp.exp(theta)))
         square = -self.xp.expm1(-2 * decay)
-        # The square root has slope 0 at 0, so a scale that underflows to 0 stays 0.
+        # Define the slope of the square root as 0 at 0, so that its gradient is not NaN.
         is_zero = square == 0
         root = self.xp.sqrt(self.xp.where(is_zero, 1, square))
         scale = self.converted(self.xp.where(is_zero, 0, root), self.pair)
@@ -114,7 +114,7 @@ class System(ABC, Generic[Array]):
         return (y, scanned[1]) if self.return_final else y
 
     def _discretised(self, method: str, lambda_: Any, step: Any) -> tuple[Any, Any]:
-        """Returns the gate and the scale of the input of a discretised system."""
+        """Return the gate and the scale of the input of a discretised system."""
         step = self.converted(step, self.pair)
         z = lambda_ * step
         if method == "bilinear":
@@ -124,8 +124,8 @@ class System(ABC, Generic[Array]):
 
     @classmethod
     def phi(cls, z: Any) -> Any:
-        """(exp(z) - 1) / z, near 0 by its series. It and its derivatives have errors of a few
-        roundings."""
+        """(exp(z) - 1) / z, computed by its series near 0. The errors of the value and of its
+        derivatives are a few roundings."""
         xp = cls.xp
         near = z.real**2 + z.imag**2 < 0.25
         small = xp.where(near, z, 0)
@@ -140,5 +140,5 @@ class System(ABC, Generic[Array]):
 
 
 def _of_rank(x: Any, rank: int) -> Any:
-    """The array with axes of extent 1 in front, up to a rank."""
+    """Return the array with leading axes of extent 1, up to a rank."""
     return x[(None,) * (rank - x.ndim)] if x.ndim < rank else x

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``s5`` and ``lru`` in PyTorch: matrix products around a linear scan, on complex numbers seen as
-pairs."""
+"""``s5`` and ``lru`` in PyTorch: matrix products around a linear scan. Products use pairs of real
+numbers instead of complex numbers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def lru(
 
 
 def _pairs(x: Tensor) -> Tensor:
-    """(..., n) complex as (..., 2 n) real."""
+    """View (..., n) complex numbers as (..., 2 n) real numbers."""
     return torch.view_as_real(x.resolve_conj()).flatten(-2)
 
 
@@ -128,8 +128,8 @@ def complex_product(u: Tensor, matrix: Tensor) -> Tensor:
 
 
 def real_of_product(x: Tensor, c: Tensor) -> Tensor:
-    """The real part of x c^T. The gradient of c.conj() would be conjugated lazily, which Adam
-    refuses."""
+    """The real part of x c^T. It avoids c.conj(), whose gradient would be a lazily conjugated view.
+    Adam does not accept these."""
     c = c.resolve_conj()
     return _pairs(x) @ torch.stack([c.real, -c.imag], -1).flatten(-2).T
 

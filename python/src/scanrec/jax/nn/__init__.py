@@ -6,9 +6,9 @@
     output, state = layer.apply(params, input)             # (..., T, 8) to (..., T, 16)
     output, state = layer.step(params, next_input, state)  # (..., 8) to (..., 16)
 
-A layer is a frozen dataclass, its configuration alone. :class:`Layer` describes the options that
-all layers share. Parameters are ``params["layer_k"]["forward"][name]``, or ``"reverse"`` in the
-reverse direction.
+A layer is a frozen dataclass that holds only its configuration. :class:`Layer` describes the
+options that all layers share. Parameters are ``params["layer_k"]["forward"][name]``, or
+``"reverse"`` in the reverse direction.
 """
 
 from ._gated import QRNN, RGLRU, MinGRU, QRNNState

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers QRNN, MinGRU and RGLRU, whose gates are products of the inputs."""
+"""The layers QRNN, MinGRU and RGLRU, whose gates are linear in the inputs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
 
 @saved_by_name
 class QRNNState(NamedTuple):
-    """State of a :class:`QRNN` with ``kernel_size=2``, and n as there."""
+    """State of a :class:`QRNN` with ``kernel_size=2``. It has n pre-activations per channel."""
 
     #: ``(num_layers * num_directions, ..., hidden_size)``.
     hidden: jax.Array
-    #: ``(num_layers * num_directions, ..., n * hidden_size)``: what the last step adds to the
-    #: pre-activations of the next one.
+    #: ``(num_layers * num_directions, ..., n * hidden_size)``: the terms that the last step adds to
+    #: the pre-activations of the next step.
     before: jax.Array
 
 
@@ -94,7 +94,7 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":
             v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
-        # 1 - z would be rounded next to 1, and would be 0 long before exp(-softplus) is.
+        # log(1 - z): computing 1 - z would lose digits near 1, and give 0 too early for large z.
         state, final = linear_scan(
             -jax.nn.softplus(update),
             jax.nn.sigmoid(update) * v,

@@ -30,7 +30,7 @@ Parameters: TypeAlias = dict[str, dict[str, dict[str, jax.Array]]]
 Arrays: TypeAlias = Mapping[str, jax.Array]
 #: Outputs, and the arrays of the final state.
 Result: TypeAlias = tuple[jax.Array, dict[str, jax.Array]]
-#: A key of jax.random, if something is drawn.
+#: A key of jax.random, or None if nothing is drawn.
 Key: TypeAlias = jax.Array | None
 Kind = TypeVar("Kind", bound=type)
 Each = TypeVar("Each")
@@ -39,7 +39,7 @@ _WAYS = ("forward", "reverse")
 
 
 def saved_by_name(kind: Kind) -> Kind:
-    """Register a named tuple with jax.export, if its dependencies are installed."""
+    """Register a named tuple with jax.export, if the dependencies of jax.export are installed."""
     try:
         from jax.export import register_namedtuple_serialization as register
     except ImportError:
@@ -52,7 +52,7 @@ class Time(NamedTuple):
     """The direction of time, and where sequences start."""
 
     reverse: bool
-    #: Booleans that broadcast to ``(..., T)``, or to one step more: True starts a sequence.
+    #: Booleans that broadcast to ``(..., T)``, or to one more step. A sequence starts where True.
     resets: jax.Array | None
 
     @property
@@ -64,8 +64,8 @@ class Time(NamedTuple):
     def begins(self, steps: int, fresh: bool) -> jax.Array | None:
         """Mask of the steps that have no state before them, which broadcasts to ``(..., T)``.
 
-        `fresh` says that the first step (in reverse: the last) has no state before it. The result
-        is None if there are no such steps.
+        `fresh` tells whether the first step (in reverse: the last) has no state before it. The
+        result is None if all steps have one.
         """
         found = None
         if self.resets is not None and not self.reverse:
@@ -81,9 +81,9 @@ class Time(NamedTuple):
     def window(
         self, x: jax.Array, past: jax.Array | None, count: int
     ) -> tuple[list[jax.Array], jax.Array]:
-        """The steps in a window of `count` steps: the present step, the step before it, and so on.
+        """Shift x by 0, 1, ... `count` - 1 steps, so that each step gets the steps before it.
 
-        In reverse these are later steps. Steps of other sequences are 0.
+        In reverse, each step gets the steps after it. Steps of other sequences are 0.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Time(NamedTuple):
             ``(..., T, C)``.
         past:
             ``(..., count - 1, C)``: the steps before the first step, in the order of time. In
-            reverse they are after the last step. None is 0.
+            reverse they are after the last step. If None, they are 0.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Time(NamedTuple):
         reset_mask = jnp.pad(reset_mask, [(0, 0)] * (reset_mask.ndim - 1) + [before])[
             ..., : steps + more
         ]
-        # The number of the sequence of each step.
+        # The index of the sequence of each step.
         sequence = jnp.cumsum(reset_mask, -1, dtype=jnp.int32)[..., None]
         now = sequence[..., begins[0] : begins[0] + steps, :]
         for i, k in enumerate(begins[1:], 1):
@@ -125,9 +125,9 @@ class Time(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer(Spec, Generic[State]):
-    """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
+    """A stack of ``num_layers`` layers. Each layer reads the outputs of the previous one.
 
-    A layer is its configuration alone. Parameters and states are arrays, which :meth:`init` and
+    A layer holds only its configuration. Parameters and states are arrays, which :meth:`init` and
     :meth:`apply` return. These are pure functions, for ``jit``, ``vmap``, ``grad``, ``lax.scan``
     and ``checkpoint``. A layer may be an argument of such a program, which is then compiled for
     each layer.
@@ -139,10 +139,10 @@ class Layer(Spec, Generic[State]):
     num_layers:
         Number of layers.
     bias:
-        Whether there are biases.
+        Whether the layers have biases.
     dropout:
-        Share of the outputs of each layer but the last that are dropped, if a key is passed to draw
-        them with. The other outputs are scaled by ``1 / (1 - dropout)``.
+        Probability of dropping an output of a layer, except in the last layer. It applies if a key
+        is passed. The other outputs are scaled by ``1 / (1 - dropout)``.
     bidirectional:
         Whether layers run in both directions, each with its own parameters. The outputs are
         concatenated.
@@ -166,7 +166,7 @@ class Layer(Spec, Generic[State]):
         self._check_options()
 
     def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
-        """Run one direction of one layer. `first`, its state, is empty if the sequence begins."""
+        """Run one direction of one layer. `first` is its state, empty if the sequence starts."""
         raise NotImplementedError
 
     # ---- calls -----------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Layer(Spec, Generic[State]):
     def initial_state(
         self, shape: int | Sequence[int] = (), dtype: DTypeLike = jnp.float32
     ) -> State:
-        """A state of zeros, for instance for ``lax.scan`` to carry.
+        """Return a state of zeros, for instance as the carry of ``lax.scan``.
 
         Parameters
         ----------
@@ -251,24 +251,24 @@ class Layer(Spec, Generic[State]):
         input:
             ``(..., T, input_size)``.
         state:
-            State that an earlier call returned, to continue its sequences. The reverse direction
-            continues from after the last step. With None the sequences begin.
+            State that an earlier call returned, to continue its sequences. For the reverse
+            direction it is the state after the last step. If None, new sequences start.
         resets:
-            Booleans that broadcast to ``(..., T)``. True starts a new sequence, which sees no step
-            before. The mask has all T steps, or one more, which is after the last step.
+            Booleans that broadcast to ``(..., T)``. True starts a new sequence, which does not
+            depend on earlier steps. The mask has all T steps, or one more after the last step.
         key:
-            Key of ``jax.random`` for dropout and zoneout. None drops nothing.
+            Key of ``jax.random`` for dropout and zoneout. If None, neither is applied.
 
         Returns
         -------
-        ``(output, state)``: outputs of shape ``(..., T, num_directions * hidden_size)``, and the
-        state after the last step, in reverse after the first. Its first axis is ``num_layers *
-        num_directions``, with the directions of a layer next to each other.
+        ``(output, state)``. The output is ``(..., T, num_directions * hidden_size)``. The state is
+        the one after the last step, or after the first step in the reverse direction. Its first
+        axis is ``num_layers * num_directions``, with the directions of a layer next to each other.
 
         Raises
         ------
         ValueError, TypeError:
-            An argument does not fit. The message names it.
+            An argument is invalid. The message names it.
         """
         call = f"{self._name}.apply"
         params, x = self._checked(call, params, input, ("T",))
@@ -309,16 +309,17 @@ class Layer(Spec, Generic[State]):
 
         Returns
         -------
-        ``(output, state)``, with an output of shape ``(..., hidden_size)``. Nothing is dropped.
+        ``(output, state)``, with an output of shape ``(..., hidden_size)``. Dropout and zoneout are
+        not applied.
 
         Raises
         ------
         ValueError, TypeError:
-            An argument does not fit, as in :meth:`apply`, or the layer is bidirectional.
+            An argument is invalid, as in :meth:`apply`, or the layer is bidirectional.
         """
         call = f"{self._name}.step"
         if self.bidirectional:
-            arguments.refuse(call, "bidirectional", "a layer that runs forward alone", True)
+            arguments.refuse(call, "bidirectional", "False for single steps", True)
         params, x = self._checked(call, params, input, ())
         if state is not None:
             state = self._of_arrays(self._arrays(call, state, x.shape[:-1], x.dtype))
@@ -398,12 +399,12 @@ def _draw(key: Key, parameter: spec.Parameter, dtype: Any) -> jax.Array:
 def _drawn(
     call: str, draw: Callable[[jax.Array, int], jax.Array], key: jax.Array, number: int
 ) -> jax.Array:
-    """Derive keys from a key. The errors of JAX do not name the argument, so this one does."""
+    """Derive keys from a key. Errors name the argument, unlike those of JAX."""
     try:
         return draw(key, number)
     except Exception as error:
         got = f"shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
-        expected = "a key of jax.random, as jax.random.key(0) is one"
+        expected = "a key of jax.random, such as jax.random.key(0)"
         raise TypeError(f"{call}: argument 'key': expected {expected}, got {got}") from error
 
 
@@ -423,7 +424,7 @@ def _shapes(layer: Layer[Any]) -> dict[str, Any]:
 def _parameters(
     call: str, params: object, shapes: Mapping[str, Any], path: str = ""
 ) -> dict[str, Any]:
-    """The parameters as arrays, if their structure and shapes are these."""
+    """Return the parameters as arrays. Raises an error unless they have these shapes by name."""
     if not isinstance(params, Mapping):
         arguments.refuse(call, f"params{path}", "a dictionary", type(params).__name__, TypeError)
     if set(params) != set(shapes):

@@ -20,11 +20,11 @@ __all__ = ["Mamba", "MambaState"]
 
 @saved_by_name
 class MambaState(NamedTuple):
-    """State of :class:`Mamba` layers, with E, N and K as there."""
+    """State of :class:`Mamba` layers. E, N and K are defined there."""
 
     #: ``(num_layers * num_directions, ..., E, N)``.
     hidden: jax.Array
-    #: ``(num_layers * num_directions, ..., E, K - 1)``: the steps that the convolution still sees,
+    #: ``(num_layers * num_directions, ..., E, K - 1)``: the steps that the convolution still reads,
     #: in the order of time.
     conv: jax.Array
 

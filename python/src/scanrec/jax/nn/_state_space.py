@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers LRU and S5: complex states between two products."""
+"""The layers LRU and S5: linear scans of complex states between two matrix products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StateSpace(Layer[jax.Array]):
     """A layer around one of the state spaces of scanrec.jax."""
 
     def _system(self, params: Arrays, u: jax.Array, **given: Any) -> Any:
-        """Call the state space without ``d``: the outputs and the final state."""
+        """Call the state space without ``d``. Return the outputs and the final state."""
         raise NotImplementedError
 
     def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
@@ -41,7 +41,7 @@ class StateSpace(Layer[jax.Array]):
 
 
 def _complex(pairs: jax.Array) -> jax.Array:
-    """Complex numbers of real and imaginary parts along the last axis."""
+    """Make complex numbers from real and imaginary parts along the last axis."""
     return jax.lax.complex(pairs[..., 0], pairs[..., 1])
 
 

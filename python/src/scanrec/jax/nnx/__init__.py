@@ -5,7 +5,7 @@
     output, state = layer(input)                   # (..., T, 8) to (..., T, 16)
     output, state = layer.step(next_input, state)
 
-This package needs Flax. The others do not.
+This subpackage needs Flax. The others do not.
 """
 
 try:

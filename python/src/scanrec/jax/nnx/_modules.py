@@ -25,9 +25,9 @@ Layer = TypeVar("Layer", bound=nn.Layer[Any])
 
 
 class SignatureOfInit:
-    """Signature of a class for help and completion.
+    """Descriptor for the signature of a class in help and completion.
 
-    Without it they show the ``__call__`` of the metaclass, ``(*args, **kwargs)``.
+    Without it, they show the ``__call__`` of the metaclass, ``(*args, **kwargs)``.
     """
 
     def __get__(self, instance: object, owner: Any) -> inspect.Signature:
@@ -48,10 +48,11 @@ class Parameters(nnx.Module):
 class Module(nnx.Module, Generic[Layer, State]):
     """A layer and its parameters, with the structure of ``layer.init``: ``layer_0.forward.weight``.
 
-    The options are those of the layer, ``dtype``, the type of all parameters, and ``rngs``.
-    Parameters are drawn from the stream ``params``. If ``dropout`` or ``zoneout`` is not 0, the
-    module forks the stream ``dropout`` for its calls. Nothing is dropped if ``deterministic`` is
-    True, which ``eval()`` and ``train()`` set.
+    The options are those of the layer and two more. ``dtype`` is the type of all parameters.
+    ``rngs`` has the stream ``params``, from which parameters are drawn. If ``dropout`` or
+    ``zoneout`` is not 0, the module forks the stream ``dropout`` for its calls. ``eval()`` and
+    ``train()`` set the attribute ``deterministic``. If it is True, dropout and zoneout are not
+    applied.
     """
 
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
@@ -97,7 +98,7 @@ class Module(nnx.Module, Generic[Layer, State]):
     def step(
         self, input: ArrayLike, state: State | np.ndarray | None = None
     ) -> tuple[jax.Array, State]:
-        """Call ``layer.step`` with the parameters of the module. Nothing is dropped."""
+        """Call ``layer.step`` with the parameters of the module, without dropout and zoneout."""
         result: tuple[jax.Array, State] = self.layer.step(self.params, input, state)
         return result
 

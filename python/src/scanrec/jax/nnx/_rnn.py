@@ -56,8 +56,8 @@ class RNN(nnx.Module, Generic[State]):
             expected = "a module of scanrec.jax.nnx"
             arguments.refuse("RNN", "layer", expected, type(layer).__name__, TypeError)
         if layer.layer.bidirectional:
-            expected = "one that runs forward alone (of flax.nnx.Bidirectional two)"
-            arguments.refuse("RNN", "layer", expected, "a bidirectional one")
+            expected = "a layer of one direction (flax.nnx.Bidirectional combines two)"
+            arguments.refuse("RNN", "layer", expected, "a bidirectional layer")
         self.layer = layer
         self.time_major = arguments.flag("RNN", "time_major", time_major)
         self.return_carry = arguments.flag("RNN", "return_carry", return_carry)
@@ -104,19 +104,19 @@ class RNN(nnx.Module, Generic[State]):
         inputs:
             ``(..., T, input_size)``; ``(T, ..., input_size)`` with ``time_major``.
         initial_carry:
-            Initial state. With None the sequences begin.
+            Initial state. If None, new sequences start.
         seq_lengths:
             Integers ``...``, from 1 to T: the number of steps of each sequence. The steps after
-            them are padding, and their outputs are meaningless. Other integers raise ValueError, or
-            are clipped if their values are unknown: in a traced call, and on a GPU.
+            them are padding, and their outputs are meaningless. Other integers raise ValueError. In
+            a traced call and on a GPU, their values are unknown, and they are clipped.
         return_carry:
             Whether to return ``(carry, outputs)``, with the state after the last step of each
             sequence. With ``seq_lengths`` it needs ``initial_carry=None``.
         time_major:
             Whether time is the first axis.
         reverse, keep_order:
-            Whether to run sequences from their ends, and then whether to return outputs in the
-            order of the inputs instead of the order of computation.
+            ``reverse``: whether to run sequences from their ends. ``keep_order``: whether outputs
+            are then in the order of the inputs instead of the order of computation.
         rngs:
             Ignored. ``flax.nnx.Bidirectional`` passes it to draw carries.
 
@@ -127,7 +127,7 @@ class RNN(nnx.Module, Generic[State]):
         Raises
         ------
         ValueError, TypeError:
-            An argument does not fit. The message names it.
+            An argument is invalid. The message names it.
         """
         del rngs
         given = {
@@ -149,9 +149,9 @@ class RNN(nnx.Module, Generic[State]):
             x = _turned(x, lengths)
         if lengths is not None and return_carry:
             if initial_carry is not None:
-                expected = "None where 'seq_lengths' are given and a carry is returned"
+                expected = "None with 'seq_lengths' and 'return_carry'"
                 arguments.refuse("RNN", "initial_carry", expected, "a state")
-            # Let all sequences end at the last step, whose state is returned.
+            # Move all sequences so that they end at the last step. Its state is returned.
             begin = x.shape[-2] - lengths[..., None]
             x, resets = _rolled(x, -begin), _steps_of(x, begin.ndim) == begin
         y, carry = self.layer(x, initial_carry, resets)
@@ -187,7 +187,7 @@ def _steps_of(x: jax.Array, ndim: int) -> jax.Array:
 
 
 def _rolled(x: jax.Array, by: jax.Array) -> jax.Array:
-    """Move step t + by of x to step t, around the end."""
+    """Move step t + by of x to step t, cyclically."""
     steps = (_steps_of(x, by.ndim) + by) % x.shape[-2]
     return jnp.take_along_axis(x, steps[..., None], -2)
 

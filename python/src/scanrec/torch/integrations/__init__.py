@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec in the models of other packages: scans replaced in place, and put back."""
+"""Functions that replace the scans of other packages' models by those of scanrec, and undo it."""
 
 from ._transformers import apply_to, restore
 

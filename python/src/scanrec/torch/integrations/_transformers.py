@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Mamba mixers and the RG-LRU of Hugging Face transformers.
+"""Replacement of the scans in Mamba mixers and the RG-LRU of Hugging Face transformers.
 
-A layer is replaced by giving it a subclass of its class. A Mamba mixer finds its scan, and the
-single step of generation, by global names. The ``forward`` of the subclass is the same code with
-our functions under these names. The RG-LRU has its scan in a method. Other models of the process
-stay as they are.
+The class of a layer is changed to a subclass of it. A Mamba mixer calls its scan, and its single
+step of generation, by global names. The ``forward`` of the subclass is the same code with our
+functions under these names. The RG-LRU has its scan in a method, which the subclass overrides.
+Other models of the process do not change.
 
-The subclass has the name of its base, under which pickle finds the base. So ``__reduce_ex__`` names
+The subclass has the same name as its base, so pickle would find the base. ``__reduce_ex__`` stores
 the base, and loading makes the subclass again.
 """
 
@@ -35,8 +35,8 @@ _MAMBA = (
     *("causal_conv1d_fn", "causal_conv1d_update"),
 )
 
-#: The layers that are known, by module and class, and the method of each that is replaced, with the
-#: names that its ``forward`` uses.
+#: The supported layers, by module and class. Each has the method that is replaced, and the names
+#: that its ``forward`` uses.
 MIXERS = {
     ("transformers.models.mamba.modeling_mamba", "MambaMixer"):
         ("forward", (*_MAMBA, "mamba_inner_fn")),
@@ -46,7 +46,7 @@ MIXERS = {
     ("transformers.models.recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru"):
         ("_rnn_scan", ("_rnn_scan",)),
 }  # fmt: skip
-_INSTEAD_OF = "_scanrec_instead_of"  # the class of transformers, in ours
+_INSTEAD_OF = "_scanrec_instead_of"  # an attribute of our subclass: the class of transformers
 
 
 def apply_to(model: Model) -> Model:
@@ -59,8 +59,8 @@ def apply_to(model: Model) -> Model:
     rounding only. Copies of the model call the same functions, and so does a pickled model after
     loading.
 
-    The version of transformers is 5.23, or any whose layers call the same functions. Returns the
-    model.
+    It supports transformers 5.23, and other versions whose layers call the same functions. Returns
+    the model.
 
     Raises
     ------
@@ -81,13 +81,13 @@ def restore(model: Model) -> Model:
 
 
 def _known(kind: Kind) -> tuple[str, tuple[str, ...]]:
-    """The method that is replaced, and the names that it uses. An unknown layer has none."""
+    """The method that is replaced, and the names that it uses. Empty for unknown layers."""
     bases = ((base.__module__, base.__name__) for base in kind.__mro__)
     return next((MIXERS[base] for base in bases if base in MIXERS), ("", ()))
 
 
 def _class_of(mixer: torch.nn.Module) -> Kind:
-    """The class of transformers, also of a layer that is replaced."""
+    """The class of transformers of a layer, even if its scan is replaced."""
     kind: Kind = vars(type(mixer)).get(_INSTEAD_OF, type(mixer))
     return kind
 
@@ -104,11 +104,11 @@ def _mixers(call: str, model: object) -> list[torch.nn.Module]:
 
 
 def _ours_for(mixer: torch.nn.Module) -> Kind:
-    """The subclass for a layer, which is checked before."""
+    """Return the subclass for a layer, after checks of the layer."""
     kind: Any = _class_of(mixer)
     method, names = _known(kind)
     if method in vars(mixer):
-        expected = f"layers whose {method} nobody has replaced"
+        expected = f"layers with their original {method}"
         arguments.refuse("apply_to", "model", expected, f"one of type {kind.__name__}")
     if not hasattr(kind, method) or not set(names) <= set(_layers(kind)[-1].__code__.co_names):
         expected = "layers that call " + ", ".join(names)
@@ -118,7 +118,7 @@ def _ours_for(mixer: torch.nn.Module) -> Kind:
 
 @cache
 def _ours(kind: Any) -> Kind:
-    """The subclass that replaces a class of layers."""
+    """Make the subclass that replaces a class of layers."""
     method, _ = _known(kind)
 
     def reduced(self: object, protocol: object) -> tuple[object, ...]:
@@ -135,7 +135,7 @@ def _ours(kind: Any) -> Kind:
 
 
 def _empty(kind: Kind) -> torch.nn.Module:
-    """A layer that pickle or copy is about to fill."""
+    """Return an empty layer, which pickle or copy fills."""
     bare = kind.__new__(kind)
     bare.__class__ = _ours_for(bare)
     return bare
@@ -150,7 +150,7 @@ def _layers(kind: Kind) -> list[Any]:
 
 
 def _forward(kind: Kind) -> FunctionType:
-    """The ``forward`` of a class, with our functions."""
+    """Return the ``forward`` of a class, with our functions."""
     *layers, inner = _layers(kind)
     ours = _copy_of(inner, {**inner.__globals__, **_FUNCTIONS})
     for outer in reversed(layers):
@@ -161,7 +161,7 @@ def _forward(kind: Kind) -> FunctionType:
 def _copy_of(
     function: Any, names: dict[str, Any], instead_of: object = None, within: object = None
 ) -> FunctionType:
-    """A function with other global names, or with a function that it wraps replaced."""
+    """Copy a function, with other globals or with another wrapped function."""
     closure = function.__closure__ and tuple(
         CellType(within) if within is not None and cell.cell_contents is instead_of else cell
         for cell in function.__closure__
@@ -171,11 +171,11 @@ def _copy_of(
     return copy
 
 
-# ---- the functions, with the arguments that mixers call them with --------------------------------
+# ---- our functions, with the signatures that mixers expect ---------------------------------------
 
 
 def _of_one_type(x: Tensor, *weights: Tensor | None) -> list[Any]:
-    """Weights, which mixers have in float32, in the type that x is computed in."""
+    """Convert weights, which mixers keep in float32, to the type that x is computed in."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     return [None if w is None else w.to(dtype) for w in weights]
 
@@ -185,7 +185,7 @@ def _scan(
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, use_mambapy: bool = False, use_associative_scan: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """A scan. The last two arguments ask for other ways to compute it, and are ignored."""
+    """Run the scan. The last two arguments select algorithms of transformers, and are ignored."""
     A, D, bias = _of_one_type(hidden_states, A, D, delta_bias)
     return selective_scan(hidden_states, dt, A, B, C, D, z, bias, delta_softplus, return_last_state)
 
@@ -196,7 +196,7 @@ def _update(
     dt_softplus: bool = False,
 ) -> Tensor:  # fmt: skip
     A, D, bias = _of_one_type(hidden_states, A, D, dt_bias)
-    # Generation may run where gradients are recorded, and drops them.
+    # Generation may run while gradients are recorded. It does not need them.
     with torch.no_grad():
         return selective_state_update(state, hidden_states, dt, A, B, C, D, z, bias, dt_softplus)
 
@@ -216,7 +216,7 @@ def _conv_update(
     activation: str | None = None,
 ) -> Tensor:  # fmt: skip
     own, rest = _activations(activation)
-    # Caches may have another type than the model: the kernel keeps states in the type of inputs.
+    # A cache may have another type than the model, but the kernel keeps states in the input type.
     x, state = hidden_states.to(weight.dtype), conv_state.to(weight.dtype)
     with torch.no_grad():
         out: Tensor = rest(causal_conv1d_update(x, state, weight, bias, own))
@@ -226,7 +226,7 @@ def _conv_update(
 
 
 def _activations(name: str | None) -> tuple[str | None, Any]:
-    """The activation that the convolution applies, and a function for what is left."""
+    """Return the activation for the convolution, and a function to apply to its outputs."""
     if name in (None, "silu", "swish"):
         return name, lambda x: x
     from transformers.activations import ACT2FN
@@ -235,14 +235,14 @@ def _activations(name: str | None) -> tuple[str | None, Any]:
 
 
 def _no_fused_layer(*arguments: Any, **options: Any) -> None:
-    """No kernel for a whole layer. Mixers then call the scan."""
+    """Return None: there is no kernel for a whole layer, so mixers call the scan."""
 
 
 def _rnn_scan(
     self: torch.nn.Module, hidden_states: Tensor, recurrent_gate: Tensor, reset: Tensor,
     recurrent_states: Tensor | None, acc_dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The scan of the RG-LRU, computed in acc_dtype."""
+    """Run the scan of the RG-LRU in acc_dtype."""
     states, last = linear_scan(
         recurrent_gate.to(acc_dtype),
         hidden_states.to(acc_dtype),

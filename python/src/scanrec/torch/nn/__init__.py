@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Recurrent layers with the interface of torch.nn.LSTM, on the scans of scanrec.torch.
 
-The arguments that all layers share are those of torch.nn.LSTM: ``input_size``, ``hidden_size``,
-``num_layers``, ``bias``, ``batch_first``, ``dropout``, which acts on the outputs of all layers but
-the last, ``bidirectional``, ``device`` and ``dtype``. The other options are keyword arguments.
-Names of the parameters of layer k end with ``_lk``, in the reverse direction with ``_lk_reverse``.
+All layers share the arguments of torch.nn.LSTM: ``input_size``, ``hidden_size``, ``num_layers``,
+``bias``, ``batch_first``, ``dropout``, ``bidirectional``, ``device`` and ``dtype``. Dropout acts on
+the outputs of all layers except the last. The other options are keyword arguments. The names of the
+parameters of layer k end with ``_lk``, or with ``_lk_reverse`` in the reverse direction.
 """
 
 from ._gated import QRNN, RGLRU, MinGRU, QRNNState

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers QRNN, MinGRU and RGLRU, whose gates are products of the inputs."""
+"""The layers QRNN, MinGRU and RGLRU, whose gates are linear in the inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QRNNState(NamedTuple):
     """State of a :class:`QRNN` with ``kernel_size=2``."""
 
     hidden: Tensor  #: ``(num_layers * num_directions, B, hidden_size)``
-    before: Tensor  #: what the last step adds to the pre-activations of the next one
+    before: Tensor  #: the terms of the last step in the pre-activations of the next step
 
 
 class QRNN(QRNNSpec, Recurrent[State]):
@@ -75,8 +75,8 @@ class QRNN(QRNNSpec, Recurrent[State]):
             after = (functional.linear(last, weights["weight_before"]),)
             first = time.firsts(steps)
             first = None if first is None else first.unsqueeze(-1)
-            # Inputs are smaller than pre-activations, so concatenate inputs for one product. A
-            # single step needs the second product only to give its weights a gradient of 0.
+            # Concatenate inputs, not pre-activations, since they are smaller. A single step needs
+            # the second product only to give its weights a gradient of 0.
             if torch.is_grad_enabled() or steps > 1:
                 before = _before(x, axis, reverse)
                 before = before if first is None else before.masked_fill(first, 0)
@@ -97,8 +97,8 @@ class QRNN(QRNNSpec, Recurrent[State]):
         return output, (final, *after)
 
 
-# Both functions handle the steps of x, or one more. With one less, programs for any length would
-# need a guard that one is left.
+# Both functions use tensors of T or T + 1 steps. With T - 1 steps, a compiled program for any
+# length would need a guard for T > 1.
 
 
 def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:
@@ -120,7 +120,7 @@ def _with_edge(
 class MinGRU(MinGRUSpec, Recurrent[Tensor]):
     """Minimal gated recurrent units, with the interface of torch.nn.LSTM.
 
-    Gates that are DTensors are not scanned as logarithms, and are rounded.
+    Gates that are DTensors are not scanned as logarithms, so gates close to 1 are rounded.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class MinGRU(MinGRUSpec, Recurrent[Tensor]):
         v, z = wide(pre).chunk(2, -1)
         if self.candidate == "positive":
             v = torch.where(v >= 0, v + 0.5, torch.sigmoid(v))
-        log_gate = not is_distributed(z)  # linear_scan refuses logarithms of DTensors
+        log_gate = not is_distributed(z)  # linear_scan does not support logarithms of DTensors
         # softplus returns z beyond the threshold: at 40 that is exact in float64.
         gate = -functional.softplus(z, threshold=40) if log_gate else torch.sigmoid(-z)
         given = {"log_gate": log_gate, **time.options}
@@ -177,7 +177,7 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
             x = functional.linear(x, weights["weight_in"], weights.get("bias_in"))
         r, i = (self._gate(x, weights, name) for name in ("recurrence", "gate"))
         log_a = -self.c * functional.softplus(wide(weights["decay"])) * r
-        # 1 - a^2 without cancellation. If it is 0, its root has a gradient of 0, not infinity.
+        # 1 - a^2 without cancellation. The limit gives the root of 0 a gradient of 0, not infinity.
         scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
         steps, goes_on = x.shape[time.axis], x.shape[1 - time.axis] - time.begins
         first_steps = time.firsts(steps)
@@ -185,8 +185,8 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
             scale = torch.where(first_steps.unsqueeze(-1), 1.0, scale)
         a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
         if time.begins:
-            # This state makes the first inputs unscaled, since a (a / (1 + scale)) is 1 - scale.
-            # The other sequences are not touched.
+            # The first input is not scaled: this initial state adds the missing share 1 - scale of
+            # it, since a (a / (1 + scale)) = 1 - scale. Other sequences do not change.
             at = [t.select(time.axis, steps - 1 if time.reverse else 0) for t in (a, scale, gated)]
             a_first, scale_first, first = (t[goes_on:] for t in at)
             initial = torch.cat([initial[:goes_on], a_first / (1 + scale_first) * first])

@@ -86,7 +86,7 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
 
 
 def _resets(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
-    """For each distance below `count`: whether a sequence starts between a step and that step.
+    """For each k below `count`: whether a sequence starts between each step and the k-th before it.
 
     `first` and the masks are ``(B, 1, T)``.
     """
@@ -104,8 +104,8 @@ def _convolved(
     """The convolution of every channel, ``(B, E, T)``, with 0 for the steps of another sequence.
 
     `whole` has the steps, and the K - 1 steps before them (in reverse: after them). The last of the
-    K `taps` multiplies the present step. `first`, ``(B, 1, T)``, is the result of
-    :meth:`Time.firsts`, or None without resets.
+    K `taps` multiplies the present step. `first` is the result of :meth:`Time.firsts` as ``(B, 1,
+    T)``, or None without resets.
 
     The convolution is a sum of shifted products, since conv1d is compiled for one length only.
     16-bit types are summed in float32, as in conv1d.

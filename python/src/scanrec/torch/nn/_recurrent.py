@@ -40,8 +40,8 @@ class Time:
 
     axis: int  #: 0 or 1; the other one is the batch
     reverse: bool
-    begins: int  #: number of sequences, the last of the batch, that start here, with a state of 0
-    resets: Tensor | None  #: of the first two axes, with the steps of the tensors or one more
+    begins: int  #: how many sequences, at the end of the batch, start here from a state of 0
+    resets: Tensor | None  #: mask of the first two axes, with the steps of the tensors or one more
 
     @property
     def options(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Time:
 
 
 def wide(x: Tensor) -> Tensor:
-    """Convert 16-bit tensors to float32, the type that scans compute in."""
+    """Convert 16-bit tensors to float32, in which scans compute."""
     return x.float() if x.dtype.itemsize == 2 else x
 
 
@@ -92,8 +92,8 @@ def full_precision(x: Tensor) -> AbstractContextManager[None]:
 def saved_by_name(kind: Kind) -> Kind:
     """Register a named tuple with torch.load, for ``weights_only``, and with torch.export.save.
 
-    The registration with torch.export has no public name: its errors ask for this one, and
-    ``torch.export.register_dataclass`` takes no named tuples.
+    The function for torch.export is private, but its errors name it. The public
+    ``torch.export.register_dataclass`` does not support named tuples.
     """
     torch.serialization.add_safe_globals([kind])
     _pytree._register_namedtuple(kind, serialized_type_name=f"scanrec.torch.nn.{kind.__name__}")
@@ -101,7 +101,7 @@ def saved_by_name(kind: Kind) -> Kind:
 
 
 def _draw(weight: Tensor, initial: Initial) -> None:
-    """Fill a parameter in place. Functions and products of the numbers are computed in float64."""
+    """Draw a parameter in place. Functions and products of random numbers are in float64."""
     match initial:
         case Normal(variance, product):
             if product is None:
@@ -140,7 +140,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         if dtype is not None and dtype not in _WEIGHTS:
             expected = f"one of {_WEIGHT_NAMES}"
             arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
-        self._names: list[dict[str, str]] = []  # of the parameters, with suffix, by place
+        self._names: list[dict[str, str]] = []  # names of the parameters, with suffix, by position
         for position in range(self._directions):
             layer, direction = divmod(position, self.num_directions)
             suffix, names = f"_l{layer}" + ("_reverse" if direction else ""), {}
@@ -165,7 +165,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         return {name: getattr(self, full) for name, full in self._names[position].items()}
 
     def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
-        """Run one direction of one layer over x, of three axes."""
+        """Run one direction of one layer over x, which has three axes."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -189,16 +189,16 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         input:
             ``(T, B, input_size)``, ``(B, T, input_size)`` with ``batch_first``, ``(T, input_size)``
             for one sequence without a batch, or a ``PackedSequence``. A ``PackedSequence`` is not
-            padded: consecutive steps with equally many sequences are one batch.
+            padded: consecutive steps with the same number of sequences are one batch.
         state:
             State that an earlier call returned, to continue its sequences. It is one tensor or a
             named tuple of tensors, ``(num_layers * num_directions, B, ...)``, without ``B`` if the
             input has no batch. It is converted to float32, or float64 in layers of float64, or to
-            the complex type of that precision. With None the sequences begin.
+            the complex type of that precision. If None, new sequences start.
         resets:
             Booleans that broadcast to the input's ``(T, B)``, ``(B, T)`` or ``(T,)``. True starts a
-            new sequence, which sees no step before. The mask has all steps of the input, or one
-            more, which is after the last step. It is None with a ``PackedSequence``.
+            new sequence, which does not depend on earlier steps. The mask has all steps of the
+            input, or one more after the last step. With a ``PackedSequence`` it must be None.
 
         Returns
         -------
@@ -209,11 +209,11 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         Raises
         ------
         ValueError, TypeError:
-            An argument does not fit. The message names it.
+            An argument is invalid. The message names it.
         """
         if isinstance(input, PackedSequence):
             if resets is not None:
-                expected = "None beside a PackedSequence, whose lengths say where sequences end"
+                expected = "None with a PackedSequence, whose lengths define the sequences"
                 arguments.refuse(self._name, "resets", expected, type(resets).__name__)
             result: tuple[PackedSequence, State] = self._packed(input, state)
             return result
@@ -222,7 +222,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         x = input if is_batch else input.unsqueeze(1)
         axis = 1 if is_batch and self.batch_first else 0
         if x.shape[axis] < 1:
-            arguments.refuse(self._name, "input", "a step or more", f"shape {tuple(input.shape)}")
+            arguments.refuse(self._name, "input", "at least 1 step", f"shape {tuple(input.shape)}")
         batch = x.shape[1 - axis]
         begins = batch if state is None else 0
         leaves = self._leaves(state, batch, is_batch, x.device)
@@ -262,7 +262,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         """
         call = f"{self._name}.step"
         if self.bidirectional:
-            expected = "False, since the other direction begins at the end"
+            expected = "False for single steps"
             arguments.refuse(call, "bidirectional", expected, True)
         self._check(call, input, "(B, I) or (I)", (1, 2))
         time = 1 if input.dim() == 2 and self.batch_first else 0
@@ -275,9 +275,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     def _packed(self, packed: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
         """Run over sequences of several lengths.
 
-        The steps are consecutive in memory, each with the longest sequence first. So steps with
-        equally many sequences are one batch. torch.compile would make a program for each set of
-        lengths.
+        The steps are consecutive in memory, each with the longest sequence first. Steps with the
+        same number of sequences are therefore one batch. The function is not compiled:
+        torch.compile would make a program for each set of lengths.
         """
         data, sizes, order, back = packed
         self._check(self._name, data, "a PackedSequence of steps (I)", (2,))
@@ -339,18 +339,18 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         if x.dim() not in ranks or x.shape[-1] != size:
             arguments.refuse(call, name, f"{axes} of I = {size}", f"shape {tuple(x.shape)}")
         if x.device != weight.device:
-            expected = f"a tensor on {weight.device} as the weights are"
+            expected = f"a tensor on {weight.device}, like the weights"
             arguments.refuse(call, name, expected, x.device)
         if weight.dtype not in _WEIGHTS:
-            expected = f"weights of one of {_WEIGHT_NAMES}"
+            expected = f"weights in one of {_WEIGHT_NAMES}"
             arguments.refuse(call, name, expected, weight.dtype, TypeError)
         if _is_autocast(x.device) and x.dtype in _NARROW and weight.dtype in _NARROW:
             return
         if x.dtype != weight.dtype:
-            arguments.refuse(call, name, f"{weight.dtype}, as the weights are", x.dtype, TypeError)
+            arguments.refuse(call, name, f"{weight.dtype}, like the weights", x.dtype, TypeError)
 
     def _leaves(self, state: object, batch: int, is_batch: bool, device: torch.device) -> Leaves:
-        """The tensors of a state, with a batch axis. They are 0 if there is no state."""
+        """Return the tensors of a state, with a batch axis. They are 0 if the state is None."""
         least = torch.complex64 if self._complex_state else torch.float32
         dtype = torch.promote_types(self._first_weight.dtype, least)
         shapes, lead = self._state_shapes(), (self._directions, batch)
@@ -360,7 +360,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         given = state if len(shapes) > 1 else (state,)
         if not isinstance(given, tuple) or len(given) != len(shapes):
             expected = f"a tuple of {', '.join(shapes)}"
-            got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
+            got = f"a tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
             arguments.refuse(self._name, "state", expected, got, TypeError)
         for (name, shape), x in zip(shapes.items(), given):
             name = f"state.{name}" if len(shapes) > 1 else "state"
@@ -371,7 +371,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
                 kind = "a complex type" if dtype.is_complex else "a real floating type"
                 arguments.refuse(self._name, name, kind, x.dtype, TypeError)
             if x.device != device:
-                expected = f"a tensor on {device} as 'input' is"
+                expected = f"a tensor on {device}, like 'input'"
                 arguments.refuse(self._name, name, expected, x.device)
         return tuple(x.to(dtype) if is_batch else x.to(dtype).unsqueeze(1) for x in given)
 
@@ -384,7 +384,7 @@ def _batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
     found = sizes.tolist() if sizes.dim() == 1 and sizes.dtype == torch.int64 else []
     falls = bool(found) and found[-1] > 0 and found == sorted(found, reverse=True)
     if not falls or sum(found) != rows:
-        expected = "a PackedSequence whose batch_sizes, of int64, never rise, are 1 or more, and "
+        expected = "a PackedSequence with int64 batch_sizes, at least 1 and not increasing, that "
         expected += f"add up to its {rows} rows"
         got = f"{found}" if 0 < len(found) < 10 else f"shape {tuple(sizes.shape)}, {sizes.dtype}"
         arguments.refuse(call, "input", expected, got)

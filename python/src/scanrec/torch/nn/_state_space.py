@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers LRU and S5: complex states between two products."""
+"""The layers LRU and S5: linear scans of complex states between two matrix products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StateSpace(Recurrent[Tensor]):
     """A layer around one of the state spaces of scanrec.torch."""
 
     def _scan(self, u: Tensor, weights: Weights, arrays: Arrays, **given: Any) -> Any:
-        """Call the state space on ``(B, T, I)``: the outputs and the final state."""
+        """Call the state space on ``(B, T, I)``. Return the outputs and the final state."""
         raise NotImplementedError
 
     def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
