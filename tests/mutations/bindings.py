@@ -151,8 +151,8 @@ MUTATIONS = (
     ),
     jax(
         "_op/gated/spec",
-        "if zoneout is not None:  # whatever",
-        "if False:  # whatever",
+        "if zoneout is not None:  # even if these are NaN",
+        "if False:  # even if these are NaN",
         "gradients of zoned out steps are NaN",
         "zoned_out",
         "test_jax_layers.py",
