@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Compile time of translation units: CPU seconds, best of three; the same as a multiple of a unit that
-# includes only xsimd; and bytes of code. One unit includes scan.hpp, one calls linear_scan and
+# Print the compile time of translation units in CPU seconds (best of three), the ratio to a unit that
+# includes only xsimd, and the bytes of code. One unit includes scan.hpp, one calls linear_scan and
 # linear_scan_vjp on floats, and one does the same with SCANREC_COMPILED.
 # Use: bench/compile_time.sh [INCLUDE_DIRECTORY], with CXX and CXXFLAGS from the environment.
 set -euo pipefail

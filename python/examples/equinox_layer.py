@@ -16,7 +16,7 @@ from scanrec.jax import nn
 
 
 class Recurrent(equinox.Module):
-    """Any layer: its configuration is static, its parameters are leaves."""
+    """Wrap any layer. Its configuration is static, its parameters are leaves."""
 
     layer: nn.Layer = equinox.field(static=True)
     params: dict

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""An IIR filter with learned poles and weights predicts next year's sunspot number from all before.
+"""An IIR filter with learned poles and weights predicts next year's sunspot number from all earlier years.
 
-The model is a bank of resonators, x[t] = pole * x[t-1] + number[t] with a complex pole each, and a
-prediction that is linear in their states. Poles stay within the unit circle. L-BFGS fits poles and
+The model is a bank of resonators, x[t] = pole * x[t-1] + number[t], each with a complex pole. The
+prediction is linear in their states. Poles stay within the unit circle. L-BFGS fits poles and
 weights together, with gradients through the scan, on the years before 1920; later years are the test.
-The alternatives are this year's number, and a linear prediction from the last two years.
+It is compared with two predictions: this year's number, and a linear function of the last two years.
 
     pip install './python[jax]' scipy && python python/examples/learned_filter.py
 """

@@ -38,7 +38,7 @@ class MambaBlock(nn.Module):
         self.delta = nn.Linear(self.rank, inner, bias=False)
         nn.init.uniform_(self.delta.weight, -(self.rank**-0.5), self.rank**-0.5)
         steps = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)))
-        # The softplus of the bias is the step.
+        # Initially, the softplus of this bias is the step size.
         self.delta_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
         self.log_decay = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))

@@ -2,8 +2,8 @@
 """Classify handwritten digits pixel by pixel, as sequences of 64 numbers.
 
 The models are residual blocks around torch.nn.LSTM, and around each layer of scanrec.torch.nn in turn.
-The last fifth of data/digits.csv is held out. Its rows are ordered by writer, 13 people in all, so most
-of the held-out digits are from new writers.
+The last fifth of data/digits.csv is held out. The rows of the file are ordered by its 13 writers, so most
+held-out digits are from writers that the model has not seen.
 
     pip install './python[torch]' tqdm
     python python/examples/sequential_digits.py

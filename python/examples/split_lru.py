@@ -3,8 +3,8 @@
 
 The input is noise. The target is this noise filtered by three resonators, which the model does not know.
 Every process makes its part of the sequence and keeps its part of the states. XLA's collectives exchange
-a few numbers per state and process. Then a single process trains alone; the losses are equal except for
-rounding.
+a few numbers per state and process. Then a single process trains on the whole sequence. The losses are
+equal except for rounding.
 
     pip install './python[jax]' optax && python python/examples/split_lru.py --processes 4
 """
@@ -85,7 +85,9 @@ def train(steps, states, iterations):
     @jax.jit
     def step(parameters, moments, u, target):
         value, gradient = jax.value_and_grad(whole_loss)(parameters, u, target)
-        gradient = jax.tree.map(jnp.conj, gradient)  # JAX does not conjugate complex gradients; descent needs it
+        gradient = jax.tree.map(
+            jnp.conj, gradient
+        )  # JAX does not conjugate complex gradients; descent needs it
         moves, moments = optimiser.update(gradient, moments)
         return optax.apply_updates(parameters, moves), moments, value
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A character language model of QRNN layers in PyTorch, trained through scanrec.torch.qrnn_pool.
 
-The model of text_model_jax.py. Draws the learning curve, and times the same model with PyTorch's
-associative_scan.
+The model is that of text_model_jax.py. The program draws the learning curve, and times the same model with
+PyTorch's associative_scan.
 
     pip install './python[torch]' tqdm matplotlib
     python python/examples/text_model_torch.py --out build/text
