@@ -361,7 +361,8 @@ TEST_CASE("NaN and infinity stay in their channel and never reach earlier steps"
 }
 
 #if SCANREC_TEST_EIGEN
-TEST_CASE("triangular_matmul confines NaN and infinity to their row", "[numerics][nan]") {
+TEST_CASE("triangular_matmul keeps NaN and infinity in their channel and away from earlier steps",
+          "[numerics][nan]") {
   // Two whole chunks and a part of a third, with the bad number at every step in turn.
   const tested::backend<float> one("triangular_matmul", triangular_matmul{.threads = 1});
   for (const layout_of& l : layouts({2, 300, 3}))

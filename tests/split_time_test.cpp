@@ -240,8 +240,9 @@ TEST_CASE("add_entering returns false if states computed from 0 overflow", "[spl
   CHECK(states[0] == -3e38f);
 }
 
-TEST_CASE("the map of an empty part is the identity and a reset makes its gate zero",
-          "[split_time][resets]") {
+TEST_CASE(
+    "the map of an empty part is the identity, and the map of a part with a reset has gate zero",
+    "[split_time][resets]") {
   const extents shape{.batch = 1, .time = 3, .channel = 2};
   const float gate[] = {2, 3, 2, 3, 2, 3}, input[] = {1, 1, 1, 1, 1, 1};
   const bool reset_mask[] = {false, true, false};

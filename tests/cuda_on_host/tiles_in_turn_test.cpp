@@ -98,8 +98,9 @@ void check(arrays<T> given, direction order, int segment_steps = 2) {
   CHECK((room == std::vector<double>(room.size())));  // no tickets and no messages
 }
 
-/// Shapes with just over 512 tiles per step range. A tile has 256 steps along time, shared by
-/// several sequences if they are short, and 16 steps of 16 channels across time.
+/// Shapes for which just over 512 tiles cover all sequences over the steps of one tile. In `along`,
+/// a tile has 256 steps of one sequence, or of several if they are short; in `across`, 16 steps of
+/// 16 channels.
 constexpr extents along(std::int64_t steps) {
   return {.batch = 2, .time = steps, .channel = steps > 128 ? 260 : 1040};
 }
@@ -134,7 +135,7 @@ arrays<T> moved(arrays<T> given, std::int64_t by) {
 }
 
 // Tiles have 2048 steps of doubles in the forward scan and 1024 in the adjoint.
-TEST_CASE("whole tiles in turn are copied to shared memory in rows",
+TEST_CASE("full-size tiles that a block runs in turn are staged in shared memory",
           "[exact][cuda_look_back][forward][vjp][order][tails][strides]") {
   const auto given = [](std::int64_t steps) {
     const extents shape{.batch = 2, .time = steps, .channel = 256};
@@ -145,8 +146,8 @@ TEST_CASE("whole tiles in turn are copied to shared memory in rows",
   check(moved(given(2048), 1), direction::forward, 0);
   check(given(2049), direction::reverse, 0);
 
-  // Tiles have 4096 floats, and 2048 in the adjoint. Rows with an odd number of steps are not
-  // aligned.
+  // Tiles have 4096 floats, and 2048 in the adjoint. With an odd number of steps, most sequences do
+  // not start at an aligned address.
   const extents odd{.batch = 2, .time = 4101, .channel = 256};
   check(arrays<float>(odd, time_contiguous(odd)), direction::reverse, 0);
 }

@@ -40,10 +40,10 @@ enum scanrec_dtype {
 /// while reading: with both bits, state[t] = exp(gate[t]) * state[t-1] + exp(input[t]).
 enum scanrec_logarithms { SCANREC_LOG_GATE = 1, SCANREC_LOG_INPUT = 2 };
 
+typedef void (*scanrec_work)(int worker, void* context);
 /// Runs work(0, context), ..., work(workers - 1, context), each exactly once, and returns after all
 /// of them have returned. Workers may run in any order and on any threads, also on fewer threads
 /// than workers.
-typedef void (*scanrec_work)(int worker, void* context);
 typedef void (*scanrec_executor)(void* pool, int workers, scanrec_work work, void* context);
 
 /// The common properties of all arrays of a call.
@@ -109,8 +109,8 @@ typedef struct scanrec_gated_arrays {
   scanrec_array output, final_state;
   scanrec_array state;  ///< stored for the adjoint; may be absent, see scanrec_gated_vjp_arrays
   /// An alternative to `state`: stores the states before each interval of 128 steps, in the type of
-  /// initial states. Intervals are counted from the end of the scan, so there are (time - 1) / 128
-  /// checkpoints along the time axis.
+  /// initial states. Intervals are counted from the end of the scan. The first one starts from the
+  /// initial state and needs no checkpoint, so there are (time - 1) / 128 along the time axis.
   scanrec_array checkpoints;
 } scanrec_gated_arrays;
 
@@ -131,7 +131,8 @@ typedef struct scanrec_gated_vjp_arrays {
 /// The common properties of all arrays of a selective scan.
 typedef struct scanrec_selective_problem {
   /// The type of the states: SCANREC_FLOAT32, SCANREC_FLOAT64, SCANREC_COMPLEX64 or
-  /// SCANREC_COMPLEX128. All other values are computed in the corresponding real type.
+  /// SCANREC_COMPLEX128, and of a, and b and c that do not vary over time. All other values are
+  /// computed in the corresponding real type.
   int32_t dtype;
   int64_t batch, time, channel;           ///< extents of u
   int64_t states;                         ///< states of every channel
@@ -158,8 +159,8 @@ typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
   scanrec_array a;               ///< channel, state
   /// Per step: batch, time, group, state. Per channel: channel, state, in the type of the problem.
-  /// For complex values per step, dtype and strides are those of the real parts; each imaginary
-  /// part follows its real part in memory.
+  /// If b or c is complex and given per step, dtype is its real type and strides count real
+  /// numbers; each imaginary part follows its real part.
   scanrec_typed_array b, c;
   scanrec_array d;              ///< D: channel; absent: 0
   scanrec_typed_array z;        ///< batch, time, channel; absent: outputs are not gated

@@ -36,7 +36,8 @@ class selective_tile {
  protected:
   static constexpr int parts = parts_of<state>;
 
-  /// Takes memory for `steps` steps at a time, and with `grads` also for those of an adjoint.
+  /// Takes memory for the values of `steps` steps, and with `grads` also for the values that only
+  /// the adjoint needs.
   selective_tile(const selective_problem<V>& p, std::int64_t steps, bool grads, arena& memory)
       : p_(p),
         u_(memory.take<lane>(steps)),
@@ -75,7 +76,8 @@ class selective_tile {
     return simd::load<lane>(static_cast<const real*>(from.at(0, at_.channel)), from.strides.channel,
                             at_.count);
   }
-  // Loads the states of channels. Real states are loaded like the steps of a row.
+  // Loads the states of channels. Real states use load_rows, with the states of a channel in place
+  // of steps.
   void load_states(const value_array<V>& from, state* to, std::int64_t time = 0) const {
     V* const first = from.at(at_.batch, at_.channel, 0, time);
     if constexpr (parts == 1)
@@ -171,7 +173,8 @@ class selective_tile {
   }
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
-  /// Lanes of a pack of states, for any W, and the number of states rounded up to whole packs.
+  /// The number of states in a pack of B or C, which does not depend on W; and a number of states
+  /// rounded up to whole packs.
   static constexpr std::int64_t width = bc_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 

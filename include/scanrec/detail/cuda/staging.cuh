@@ -83,7 +83,7 @@ class tile_stage {
                      });
   }
   /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged; then
-  /// addresses differ by constants.
+  /// the offset of each array in shared memory is a compile-time constant.
   template <bool All = false>
   SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition,
                                      const tile_position& at, std::int64_t first_byte) const {

@@ -123,7 +123,8 @@ template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
   return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
 }
-/// Overloads for std::complex, as in maps that are elements of an operator scan.
+/// Overloads for std::complex, for operator scans whose elements are maps with complex
+/// coefficients.
 template <class R>
 SCANREC_INLINE std::complex<R> fma(std::complex<R> a, std::complex<R> b, std::complex<R> c) {
   using lanes = complex_lanes<R>;

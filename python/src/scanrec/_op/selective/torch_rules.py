@@ -46,8 +46,11 @@ def run_selective(
     problem: SelectiveProblem,
     user: tuple[str, Mapping[str, str]] = ("selective_scan", SELECTIVE.names),
 ) -> None:
-    """Run a native call on tensors by name. They must not be lazy views, and may be copied.
-    ``user`` has the names for errors."""
+    """Run a native call on tensors by name.
+
+    They must not be lazy views (conjugated or negated). Entries of ``arrays`` may be replaced
+    by contiguous copies. ``user`` has the names for errors.
+    """
     for name in ("b", "c") if arrays["a"].is_complex() else ():
         if arrays[name].dim() == 4 and arrays[name].stride(3) != 1:
             arrays[name] = arrays[name].contiguous()
