@@ -143,7 +143,7 @@ void broadcast_gradient() {
   floats input(300, 1), state(300), state_grad(300, 1), lambda(3, 0.5f);
   linear_scan(view(lambda, shape, strides{0, 0, 1}), view(input, shape), view(state, shape));
   // [broadcast_gradient]
-  // One gate per channel, for all sequences and steps. Its gradient has the same strides: a sum.
+  // One gate per channel, for all sequences and steps. Its gradient is the sum over both.
   const strides once{.batch = 0, .time = 0, .channel = 1};
   floats lambda_grad(3);
   linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),
@@ -322,7 +322,7 @@ void edges() {
   floats gate(36, 0.5f), input(36, 1), state(36), carried(6, 4), learned(3, 4);
   // An initial state per sequence: (batch, channel), contiguous unless strides are given.
   const state_view<float> each(carried, shape);
-  // One initial state for all sequences. As a gradient it would receive their sum.
+  // One initial state for all sequences. A gradient with these strides is a sum over sequences.
   const state_view<float> shared(learned, shape, strides{.batch = 0, .channel = 1});
   linear_scan(view(gate, shape), view(input, shape), view(state, shape),
               {.initial_state = shared, .final_state = each});

@@ -102,7 +102,7 @@ int main(int argc, char** argv) try {
   std::ofstream table(argv[2] + std::string("/forecast.csv"));
   if (!summary || !table) throw std::runtime_error(std::string("cannot write in ") + argv[2]);
   const std::size_t split = ppm.size() * 8 / 10;
-  indices train, held_out;  // weeks to forecast from, by the week they forecast
+  indices train, held_out;  // weeks at which forecasts start, split by target week
   for (std::size_t t = 2 * year; t + ahead < ppm.size(); ++t)
     if (r.measured[t] && r.measured[t + ahead]) (t + ahead < split ? train : held_out).push_back(t);
   const auto rmse = [&](const indices& weeks, auto forecast) {

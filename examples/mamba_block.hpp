@@ -79,7 +79,7 @@ class mamba_block {
     matrix grad;
     weights.layer.backward(scaled(memory), batch, memory.mamba, y_grad, gradients.mamba, &grad);
     gradients.scale += grad.cwiseProduct(memory.normal).colwise().sum();
-    // Through the normalisation: the component of the gradient orthogonal to the normalised row.
+    // The adjoint of the normalisation removes the gradient's component along the normalised row.
     grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         grad.cwiseProduct(memory.normal).rowwise().sum() / static_cast<R>(x.cols());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A text model in a file: a header with a check, then the parameters.
+// A text model in a file: a header with the kind and the sizes, the alphabet, the parameters.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 /// The header of the file, in its memory layout (the same on all little-endian machines).
 struct model_header {
-  /// The magic text: its version is `1` for QRNN layers, `m` for Mamba blocks.
+  /// The magic text. It ends with `1` for QRNN layers and with `m` for Mamba blocks.
   static constexpr std::array<char, 16> expected(bool mamba) {
     return {'s',  'c', 'a', 'n', 'r', 'e', 'c', ' ', 't', 'e', 'x', 't', ' ', mamba ? 'm' : '1',
             '\n', '\0'};

@@ -14,7 +14,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Cache-tiled scan over SIMD lanes and threads; the default of every call.
 ///
 /// Determinism  The results have the same bits for any number of threads and any executor. They
-///              have the bits of `sequential` if time is not split and lanes run along channels.
+///              have the bits of `sequential` if time is not split and the lanes of SIMD packs are
+///              channels; describe() reports both.
 /// Memory       One workspace per call, see workspace_bytes(). A call allocates nothing if it needs
 ///              at most 8 KiB or if the caller provides the workspace.
 struct tiled {
@@ -22,7 +23,8 @@ struct tiled {
   int threads = 0;                ///< workers; 0: one per core, fewer for small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: automatic. Affects bits if time is split.
                                   ///< memory::recompute rounds it up to a multiple of 128.
-  std::int64_t stream_bytes = 0;  ///< bytes of a call from which stores bypass caches; 0: automatic
+  std::int64_t stream_bytes = 0;  ///< stores bypass caches in calls that read and write this many
+                                  ///< bytes or more; 0: automatic
   scanrec::executor executor{};   ///< runs the workers; empty: OpenMP, or POSIX threads
   /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,
   /// aligned to 64 bytes, or more if the elements of an operator need it. Concurrent calls must not

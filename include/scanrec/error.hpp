@@ -14,8 +14,9 @@ namespace scanrec {
 /// what() reads "linear_scan: argument 'state': expected <this>, got <that>". Members return the
 /// parts of the message for callers that translate it, such as language bindings.
 ///
-/// The class has one type for all instruction sets. Its members are therefore always inlined, and
-/// it stores strings in standard exceptions, whose members are compiled into the standard library.
+/// Objects compiled for different instruction sets share this class. Its members are therefore
+/// always inlined. It stores strings in standard exceptions, whose members are compiled into the
+/// standard library.
 class argument_error : public std::invalid_argument {
  public:
   SCANREC_INLINE argument_error(const char* call, const char* argument, const char* expected,

@@ -37,10 +37,11 @@ namespace scanrec::inline SCANREC_ABI::extend {
 
 // ---- lanes and positions ----------------------------------------------------------------------
 
-// position<Axis, Assume> locates the lanes of a step. `time` and `channel` are indices of the first
-// lane in the sequence; `row` and `index` count from the element that the fields point at; `count`
-// is the number of lanes in use. Where the assumptions of a kernel allow it, rarely(condition) is
-// false and mostly(condition) is true at compile time. Otherwise both return the condition.
+// position<Axis, Assume> locates the lanes of a step. `time` and `channel` are the step and the
+// channel of the first lane. `row` and `index` are offsets from the element that the fields point
+// at, in steps and in elements. `count` is the number of lanes in use. rarely(condition) and
+// mostly(condition) return the condition. If `Assume` decides it, rarely() is false and mostly() is
+// true at compile time.
 using recurrence::assume;
 using recurrence::lane_axis;
 using recurrence::position;
@@ -66,7 +67,7 @@ using step_of = scanrec::detail::step_of<R>;
 // ---- the fields of a recurrence ---------------------------------------------------------------
 
 // Pointers and strides in scan order, the order in which a scan processes time. A backend advances
-// them; a recurrence loads and stores lanes.
+// the pointers; a recurrence loads and stores lanes through them.
 using recurrence::input_field;   // a sequence: load<Lane>(at), load_or_zero, load_neighbour(at, 1)
 using recurrence::output_field;  // a sequence: store(at, lane); a gradient: put(at, lane, sum)
 using recurrence::reset_field;   // the reset mask: present(), load<Mask>(at)
@@ -75,8 +76,9 @@ using recurrence::state_output;  // a value per sequence: put(at, lane)
 
 // `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. A
 // backend does not advance the pointer of a field that is not listed. List outputs in the order in
-// which the problem has them, `writes` first. The entries name the next and the previous step in
-// scan order. A list may name neighbours on one side only.
+// which the problem has them, `writes` first. reads_next and reads_previous_if_given are for arrays
+// of which a step also reads the next or the previous element in scan order. A list may not contain
+// entries of both kinds.
 using recurrence::array_list;
 using recurrence::ends_in;
 using recurrence::only_if;

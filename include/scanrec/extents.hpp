@@ -67,12 +67,12 @@ inline std::string to_string(const strides& s) { return detail::text(s).c_str();
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Represents all numbers of elements that are larger than any array.
+/// Stands for any number of elements that is too large for an array.
 inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
 
 /// min(a * b, most), without overflow. No machine has `most` elements or bytes, so checks refuse
-/// arrays of that size. Products may be that large without an error, since strides of axes with an
-/// extent of 1 are arbitrary.
+/// arrays of that size. A large product alone is no error: the stride of an axis with an extent of
+/// 1 is arbitrary.
 SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b,
                                                       std::int64_t most = beyond_count) {
   std::int64_t product = 0;

@@ -59,7 +59,7 @@ requires(!backend<Cell>) void gated_scan(
 ///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
 ///          order, in the wide type.
 /// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints}. Both
-///          give the same bits wherever lanes process time serially, if `states` has the type of
+///          give the same bits wherever lanes process steps one by one, if `states` has the type of
 ///          the pre-activations.
 /// Aliasing a gradient may be its own array of pre-activations, and initial_grad may be final_grad,
 ///          unless the gradient is a sum.

@@ -54,7 +54,7 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 ///     gate_grad[t] = g[t] * conj(state[t-1])                 initial_grad = conj(gate[0]) * g[0]
 ///
 /// Shapes   gate, state, state_grad, gate_grad, input_grad: (batch, time, channel). `state` may be
-///          `none` without gate_grad. `state_grad` may be `none` if only options.final_grad has a
+///          `none` if gate_grad is absent. `state_grad` may be `none` if only final_grad has a
 ///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
 ///          order, in the wide type; an empty sum is 0.
 /// Aliasing input_grad may be state_grad, and initial_grad may be final_grad, unless the gradient
@@ -87,8 +87,8 @@ void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& stat
 ///     state_tangent[t] = gate[t] * state_tangent[t-1]
 ///                        + (gate_tangent[t] * state[t-1] + input_tangent[t])
 ///
-/// Shapes   all (batch, time, channel). A zero tangent may be `none`. `state` may be `none` without
-///          gate_tangent, and `state_tangent` may be `none` if options.final_tangent is present.
+/// Shapes   all (batch, time, channel). A zero tangent may be `none`. `state` may be `none` if
+///          gate_tangent is, and `state_tangent` may be `none` if options.final_tangent is present.
 /// Aliasing state_tangent may be input_tangent, and final_tangent may be initial_tangent.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.

@@ -25,13 +25,14 @@ inline constexpr std::int64_t checkpoint_interval = 128;
 }  // namespace SCANREC_ABI
 
 /// Stores checkpoints: the state before each interval of 128 steps. Intervals are counted from the
-/// end of the scan. The backward pass recomputes the states between checkpoints, one interval at a
-/// time, in cache.
+/// last step of the scan, so the first one may be shorter; it starts from the initial state and
+/// needs no checkpoint. The backward pass recomputes the states between checkpoints, one interval
+/// at a time, in cache.
 ///
 /// Memory  `checkpoint_extents(shape)` elements of the compute type, 1/128 of an array of states;
 ///         the backward pass needs one interval of states per thread. Recomputed states are rounded
 ///         to the type of the pre-activations. `store` in that type therefore gives the same bits
-///         wherever lanes process time serially.
+///         wherever lanes process steps one by one.
 template <class T>
 struct recompute {
   static constexpr std::int64_t interval = checkpoint_interval;

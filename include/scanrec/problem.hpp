@@ -74,7 +74,7 @@ struct recurrence_sizes {
   std::int64_t recomputed_bytes = 0;  // a recomputed state; 0: none are recomputed
   std::int64_t alignment = 64;        // of everything a backend stores in scratch
   int pack_lanes = 1;                 // lanes of a SIMD pack along channels
-  bool one_by_one = false;            // lanes are single sequences, without staging
+  bool one_by_one = false;            // arrays are never copied to be contiguous for packs
   bool linear = false;                // a step is a multiply-add of its inputs
 };
 

@@ -119,8 +119,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_arra
   const sequence_view<const complex> gate =
       p.varies ? sequence_view<const std::complex<R>>(options.gates)
                : p.broadcast(p.gate.data(), u.shape);
-  // With varying step sizes, steps_vjp below computes the gradient of each gate and propagates it
-  // at once.
+  // With varying step sizes, every step has its own gate. steps_vjp below computes its gradient and
+  // adds it to the gradients of lambda and of the step sizes.
   const auto gate_grad = p.varies ? sequence_view<complex>() : p.broadcast(of_gate.data(), u.shape);
   const auto first = p.half(scratch, 0);
   const scan_gradients<complex> wanted{

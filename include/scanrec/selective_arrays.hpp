@@ -14,8 +14,9 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Strides of a contiguous array (batch, time, channel, group), group fastest. Use them for a B or
-/// C per step, with groups of channels on the `channel` axis and states on the `group` axis.
+/// Strides of a contiguous array (batch, time, channel, group), group fastest. Use them for B or C
+/// (bc_view) per step. Their `channel` axis counts groups of channels, and their `group` axis
+/// counts states.
 SCANREC_INLINE constexpr strides states_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.channel, shape.group);
   return {.batch = detail::clipped_product(shape.time, row),
@@ -93,7 +94,7 @@ struct selective_arrays {
   detail::state_option<const real> d{};           ///< D; absent: 0
   stored_sequence<const real> z{};                ///< absent: outputs are not gated
   detail::state_option<const real> delta_bias{};  ///< absent: 0
-  bool softplus = false;  ///< step size: softplus(delta + delta_bias), or the sum
+  bool softplus = false;  ///< step size: softplus(delta + delta_bias); false: the sum itself
   /// For samples at irregular times: multiplies the step sizes of each sample; absent: 1.
   detail::sequence_option<const real> intervals{};
 };

@@ -74,7 +74,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// Cost    reads the input once and the gate twice. The second read of the gate stops when all
 ///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-278), where no
 ///         finite state contributes a representable number. A gate that is constant in time costs
-///         nothing. The calling thread converts gates to the wide type, some steps at a time.
+///         nothing. The calling thread converts gates to the wide type in blocks of steps.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,

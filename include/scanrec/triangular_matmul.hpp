@@ -11,14 +11,14 @@
 namespace scanrec::inline SCANREC_ABI {
 
 /// Scan by products with triangular matrices of `chunk` steps; does chunk * n work. Useful for
-/// gates that many sequences share, and as a comparison backend. Runs only affine recurrences of
-/// numbers, not of vectors, and no other operators.
+/// gates that many sequences share, and as a comparison backend. Runs only affine recurrences whose
+/// states are numbers.
 ///
 /// Bits   The results have the same bits for any number of threads and any executor.
-/// Memory for each work item (some sequences that are scanned together) in progress, the factor and
-///        offset of every step (a shared factor is stored once) and a buffer of some steps; a
-///        triangle per worker. See workspace_bytes(). Eigen's products allocate small buffers in
-///        addition.
+/// Memory A work item is a set of sequences that are scanned together. Each one in progress needs
+///        the factor and offset of every step (a shared factor is stored once) and a buffer of some
+///        steps. Each worker needs a triangle. See workspace_bytes(). Eigen's products allocate
+///        small buffers in addition.
 /// Range  Results are within the error bound (docs/numerics.md) unless a product of gates over- or
 ///        underflows. NaN and infinity never propagate backwards in time, to another channel, or
 ///        past a reset.

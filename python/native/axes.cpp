@@ -143,9 +143,9 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   for (const entry& e : arrays_)
     for (const std::size_t axis : outer)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
-  // A rejected call writes nothing. At the first position of the outer axes, f finds every error
-  // except memory that is written at one position and read at another: that is checked here. So are
-  // the overlaps of scans of logarithms, since the kernels of gated scans have other names for the
+  // A rejected call must not write anything. f checks one position of the outer axes at a time, so
+  // memory that is written at one position and read at another is checked here. Overlaps in scans
+  // of logarithms are also checked here, since their kernels, gated scans, have other names for the
   // arrays.
   if (!outer.empty())
     check_memory(c.accumulate);

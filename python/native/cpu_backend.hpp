@@ -36,8 +36,8 @@ struct alone : R {
   static constexpr bool one_by_one = true;
 };
 
-/// The backend `tiled`. With `check_only`, a call only checks its arguments. One type for both
-/// means that the code that builds problems is compiled once.
+/// The backend `tiled`. With `check_only`, a call only checks its arguments. Since this is not a
+/// second type, the code that builds problems is compiled once.
 template <bool InPacks>
 struct tiled_or_checked {
   static constexpr bool recomputes_states = tiled::recomputes_states;

@@ -98,7 +98,7 @@ struct any_pooling {
   template <class Lane>
   struct step {
     activated<Lane> z, f, o, i;
-    Lane kept;  // subtracted from the state before, in the forget gate's gradient
+    Lane kept;  // the forget gate's gradient contains (state before the step) - kept
   };
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output,
@@ -223,8 +223,8 @@ void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
     gated_scan_vjp(backend_of<T>(c), cell, pre_activations<T>(c, cell, a), kept, output_grad,
                    gradients, options);
   };
-  // The gradients of the other arrays do not depend on states, so any array can stand in for the
-  // states.
+  // Only the gradients of the forget and output gates depend on states. If both are absent, any
+  // array can stand in for the states.
   const bool reads_states = is_given(a.forget_gate_grad) || is_given(a.output_gate_grad);
   if (reads_states && !is_given(a.state) && !is_given(a.checkpoints) &&
       memory::checkpoint_extents(c.shape).time > 0)

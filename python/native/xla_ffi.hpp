@@ -10,7 +10,7 @@
 
 namespace scanrec::native::xla {
 
-/// The versions of the interface whose layout was compared.
+/// The versions of the interface whose layout has been compared with these structs.
 inline constexpr int major_version = 0, oldest_minor_version = 1, newest_minor_version = 5;
 
 /// Values of the interface's enums.

@@ -130,9 +130,9 @@ typedef struct scanrec_gated_vjp_arrays {
 
 /// The common properties of all arrays of a selective scan.
 typedef struct scanrec_selective_problem {
-  /// The type of the states: SCANREC_FLOAT32, SCANREC_FLOAT64, SCANREC_COMPLEX64 or
-  /// SCANREC_COMPLEX128, and of a, and b and c that do not vary over time. All other values are
-  /// computed in the corresponding real type.
+  /// The type of the states, of a, and of b or c per channel: SCANREC_FLOAT32, SCANREC_FLOAT64,
+  /// SCANREC_COMPLEX64 or SCANREC_COMPLEX128. All other values are computed in the corresponding
+  /// real type.
   int32_t dtype;
   int64_t batch, time, channel;           ///< extents of u
   int64_t states;                         ///< states of every channel
@@ -159,8 +159,8 @@ typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
   scanrec_array a;               ///< channel, state
   /// Per step: batch, time, group, state. Per channel: channel, state, in the type of the problem.
-  /// If b or c is complex and given per step, dtype is its real type and strides count real
-  /// numbers; each imaginary part follows its real part.
+  /// A complex b or c per step is passed as real numbers: each imaginary part follows its real
+  /// part, dtype is the real type, and strides count real numbers.
   scanrec_typed_array b, c;
   scanrec_array d;              ///< D: channel; absent: 0
   scanrec_typed_array z;        ///< batch, time, channel; absent: outputs are not gated
@@ -233,9 +233,9 @@ typedef struct scanrec_causal_conv1d_vjp_arrays {
   scanrec_typed_array initial_grad;
 } scanrec_causal_conv1d_vjp_arrays;
 
-/// state[t] = gate[t] * state[t-1] + input[t], with the contracts of scanrec::linear_scan. Arrays
-/// of logarithms must have a real element type; their contracts are those of scanrec::gated_scan
-/// with the cell log_space, and no array may overlap `state`.
+/// state[t] = gate[t] * state[t-1] + input[t], with the contracts of scanrec::linear_scan. If gate
+/// or input holds logarithms, the element type must be real, the contracts are those of
+/// scanrec::gated_scan with the cell log_space, and no array may overlap `state`.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
 /// The adjoint, as scanrec::linear_scan_vjp. With logarithms, `gate_grad` may be `gate` and

@@ -31,8 +31,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///        CUB combines tiles depends on timing.
 /// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. A
 ///        gradient that is a sum over time takes a number in the wide type per sequence and 64
-///        steps. If another gradient is a sum that keeps its time axis, it takes one per step
-///        instead.
+///        steps, or per step if another gradient is a sum that keeps its time axis.
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
 ///        infinity never propagate backwards in time, to another channel, or past a reset.
 /// Stream queues two kernels, those of CUB, and one for each gradient that is a sum over time or

@@ -85,8 +85,8 @@ void linear_scan(
                 "scanrec: scans of vectors cannot be split in time");
   const extents shape = gate.shape;
   const detail::parts all(comm, options.order == direction::reverse, options.exchange);
-  // The checks of linear_scan on this part. They run with each output state in turn as the final
-  // state.
+  // Checks the arguments of this part as linear_scan does, with entering_state or final_state as
+  // the final state.
   const auto check = [&](const state_view<value>& final_state) {
     static_cast<void>(linear_scan_problem(
         gate, input, state,

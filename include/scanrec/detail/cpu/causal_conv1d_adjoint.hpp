@@ -28,9 +28,9 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
         sum_grad_(this->take_rows(size_.steps + before_, memory)),
         grad_(this->take_rows(size_.steps + before_, memory)) {}
 
-  /// Computes the gradients of steps [begin, end), and adds the tile's sums to `sums`: (pack, tap
-  /// or bias, lane), with the current step's tap first and the bias last. `sums` is null if no such
-  /// gradient is requested.
+  /// Computes the gradients of steps [begin, end), and adds the tile's gradients of the weights and
+  /// the bias to `sums`. The layout is (pack, tap or bias, lane), with the current step's tap first
+  /// and the bias last. `sums` is null if neither gradient is requested.
   void run(std::int64_t begin, std::int64_t end, double* sums) {
     const std::int64_t steps = end - begin;
     const std::int64_t last = std::min(end + before_, p_.time), read = last - begin;
@@ -113,7 +113,7 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
     add_final_grad(begin, steps);
     this->store(p_.x_grad, begin, steps, grad_, p_.update);
   }
-  // Multiplies the gradient of outputs by the slope of SiLU at the sums.
+  // Multiplies the gradient of outputs by the slope of SiLU, whose arguments are recomputed.
   void apply_slope(std::int64_t read, bool uniform) {
     this->run_convolution(read, uniform, grad_);
     this->for_lanes(read, [sum = grad_, grad = sum_grad_](std::int64_t i) SCANREC_LAMBDA {

@@ -57,7 +57,8 @@ class conv1d_tile {
   /// The only width with unrolled loops.
   static constexpr int taps = 4;
 
-  /// `history_counts`: whether steps before the first are inputs, even if they are 0.
+  /// `history_counts`: whether outputs depend on steps before step 0. These steps also count if
+  /// they are 0 but their gradient is requested.
   /// `steps_after`: number of steps after the tile that are loaded as well.
   conv1d_tile(const causal_conv1d_problem<V>& p, bool history_counts, std::int64_t steps_after,
               arena& memory)

@@ -83,7 +83,7 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // Joins and splits whole carries. Leaves out sums that do not run over time.
+  // Joins and splits whole carries. Only sums over time are copied.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};

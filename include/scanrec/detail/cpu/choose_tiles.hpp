@@ -37,7 +37,8 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
   return time > channel ? lane_axis::time : lane_axis::channel;
 }
 
-/// The axis of the lanes, the direction of most of them, and whether all arrays follow it.
+/// The axis of the lanes, whether addresses descend along it in most arrays, and whether no array
+/// needs staging.
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
   if (!p.one_by_one) layout.along = choose_axis(p);
@@ -58,7 +59,8 @@ inline lane_layout choose_layout(const problem& p) {
     layout.whole =
         layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
   }
-  // Vectors have packs if this needs no staging. Single elements may have any stride.
+  // States that are small vectors have packs if this needs no staging. Otherwise they are processed
+  // one at a time, with any stride.
   if (p.one_by_one) {
     layout.single = p.pack_lanes == 1 || p.shape.channel < p.pack_lanes || !layout.whole;
     layout.whole = true;
@@ -70,14 +72,14 @@ inline lane_layout choose_layout(const problem& p) {
 
 /// A sum that keeps the time axis needs all its rows in one work item and all its channels in one
 /// strip, so that no accumulator of length T is shared by work items. The accumulators of a work
-/// item have no row axis. So a work item has only one row along a row axis that some sum keeps
-/// while it adds over the other.
+/// item have no row axis (batch or group). So if a sum keeps one row axis and adds over the other,
+/// a work item has only one index of the axis that is kept.
 struct demands_of_sums {
   bool any = false;                                     // whether there are sums
   bool time_kept = false;                               // whether a sum keeps the time axis
-  bool channel_whole = false;                           // such a sum adds over channels
-  bool batch_together = false, group_together = false;  // such a sum adds over them
-  bool batch_can_span = true, group_can_span = true;    // a work item may have several of them
+  bool channel_whole = false;                           // such a sum also adds over channels
+  bool batch_together = false, group_together = false;  // such a sum also adds over the axis
+  bool batch_can_span = true, group_can_span = true;    // a work item may span this axis
   bool crosses_rows = false;                            // whether a sum adds over rows
   bool crosses_channels = false;                        // whether a sum adds over channels
 };
@@ -196,7 +198,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   std::int64_t tiles = 1;
   if (chosen.split) {
     // The total number of tiles is about a multiple of the number of threads that the call can use,
-    // so that 2, 4, ... threads have whole rounds.
+    // so that 2, 4, ... threads get the same number of tiles each.
     const std::int64_t items =
         clipped_product(p.shape.group * p.shape.batch / strips.together,
                         ceil_div(p.shape.channel, strips.widest), most_bytes);
@@ -206,8 +208,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
             std::max<std::int64_t>(items, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
-    // A large call has a few tiles, which workers process in turn. Combined short sequences with
-    // lanes along time stay whole.
+    // In a large call, several workers may process a work item one after another, so it has a few
+    // tiles. With lanes along time, a work item of several sequences has one tile.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_item(p) * 4, 1, policy::most_turns);
   }
@@ -319,7 +321,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     plan.items_whole = into.items_whole;
     plan_sums(p, plan);
   };
-  // If a work item processes its rows one after another, they stay with the worker that began them.
+  // Workers can share the tiles of a work item only if it has one row, or processes each tile for
+  // all its rows before the next tile.
   plan.hands_on =
       plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);

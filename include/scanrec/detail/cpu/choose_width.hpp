@@ -53,8 +53,8 @@ inline width_choice choose_width(const width_costs& of, int threads) {
   };
   consider(of.widest);
   if (of.narrowest == of.widest) return best;
-  // The strips that fill 1 to 8 rounds of all threads. With more rounds the last one hardly
-  // matters.
+  // Considers widths with about 1 to 8 tasks per thread. With more tasks, the idle time of threads
+  // at the end of the call hardly matters.
   for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
     const std::int64_t strips = ceil_div(rounds * threads, of.rows);
     for (const std::int64_t n : {strips, strips - 1})

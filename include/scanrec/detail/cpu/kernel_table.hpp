@@ -147,8 +147,8 @@ struct kernel_table_of {
     slot* const slots = as<slot>(slots_of_row);
     reduction* const reductions = as<reduction>(reductions_of_row);
     kernel::clear(row.where, reductions);
-    // Along time, packs compose in groups that must be the same as in `reduce`. Recomputed parts
-    // would split these groups.
+    // With lanes along time, packs are composed in groups, which must be the same as in `reduce`.
+    // Parts with recomputed states would split the groups, so the tile is reduced first.
     if (kernel::position::along == recurrence::lane_axis::time && row.room.bytes > 0) {
       kernel::reduce(at_row(row), row.where, reductions, row.plan);
       return run(row, slots_of_row);
@@ -157,7 +157,7 @@ struct kernel_table_of {
       kernel::run_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
     });
   }
-  // Calls f(recurrence, part) for the parts of a tile whose states are in memory. Flushes sums
+  // Calls f(recurrence with its states in memory, part) for all parts of a tile. Flushes sums
   // between parts, because a lane may add only a limited number of terms.
   template <class F>
   static void for_parts(const tile_row& row, slot* slots, F f) {

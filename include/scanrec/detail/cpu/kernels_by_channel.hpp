@@ -187,7 +187,8 @@ struct kernels_by_channel
     });
   }
 
-  // `composed` is null, or has one reduction per pack, to which the maps of the steps are added.
+  // `composed` is null, or has one reduction per pack, with which the maps of the steps are
+  // composed.
   template <class Composed>
   static void run_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                         std::int64_t sequence_steps, course way) {
@@ -250,7 +251,7 @@ struct kernels_by_channel
   // times as long). If they are in cache, several steps of a pack, or of packs side by side, are
   // processed at a time. The number of packs side by side depends on the number of registers. It
   // must not affect the order of sums, so calls that sum over lanes are processed row by row. A
-  // block of less than a pack has one state, which stays in registers.
+  // block with fewer channels than a pack has a single state, which stays in registers.
   template <assume Assume, class Composed>
   static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
                          course way) {

@@ -45,7 +45,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Workers that share the phases of a scan. A phase starts after the previous one has ended.
 struct team {
-  static constexpr std::int64_t worth_a_piece = 4096;  // elements
+  static constexpr std::int64_t worth_a_piece = 4096;  // fewest elements worth another thread
   const executor& given;
   int workers = 1;
 
@@ -69,7 +69,7 @@ struct team {
 /// The inputs that determine the number of slots, besides the number of steps.
 struct materialised_shape {
   bool shared = false;        // all workers work on one work item at a time
-  std::int64_t overhang = 0;  // slots past the last that whole packs may touch
+  std::int64_t overhang = 0;  // slots after the last one that whole packs may read or write
 };
 
 /// The partition of a problem by a materialising backend.
@@ -85,7 +85,7 @@ struct materialised_plan {
   int threads = 1;
   std::int64_t line_elements = 0;  // elements per line and plane
   std::int64_t pass_steps = 0;     // most steps that are loaded or finished at once
-  std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
+  std::int64_t finish_steps = 0;   // steps of a line that a worker finishes at a time
   std::int64_t plane = 0;          // elements per plane of a work item
   std::int64_t buffer_bytes = 0;   // all planes of a work item
   std::int64_t maps_bytes = 0;     // per work item in progress
@@ -101,7 +101,7 @@ struct materialised_plan {
   static constexpr std::int64_t block_steps = sum_steps;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;
-  /// Steps in the buffer of scans that take maps in blocks, for wide lines.
+  /// Steps in the buffer of a scan that takes maps in blocks, if lanes are channels.
   static constexpr std::int64_t buffer_steps = 64;
   std::int64_t channel_lines() const { return strip / line; }
   /// The extents of a block.

@@ -34,14 +34,14 @@ class discretised_row {
   complexes by_lambda;    // results of vjp()
   reals by_step;
 
-  /// `method` must be a method with steps.
+  /// `method` must be a method with step sizes, that is, not `ring`.
   discretised_row(discretisation method, const complexes& lambda, const reals& step)
       : method_(method), lambda_(lambda), step_(step) {
     tiny_ = lambda_.abs2() < std::numeric_limits<R>::min();
     inverse_ = tiny_.select(complexes::Zero(lambda_.size()), lambda_.inverse());
     gate.resize(lambda_.size()), scale.resize(lambda_.size());
   }
-  /// Computes gate and scale for steps of `interval` times the system's step.
+  /// Computes gate and scale for `interval` times the system's step sizes.
   void at(R interval) {
     h_ = interval * step_;
     z_ = lambda_ * h_.template cast<complex>();

@@ -24,9 +24,10 @@ struct s5_products : s5_call<R> {
   using matrix = typename system::template matrix<R>;
 
   const system& s;
-  typename system::template vector<complex> gate, scale;  // if steps vary: gate unused, scale 1
-  matrix to_states;                                       // H x 2P: B_bar, transposed
-  matrix to_outputs;                                      // 2P (4P) x Q: C, transposed
+  // If step sizes vary, the gate is unused and the scale is 1.
+  typename system::template vector<complex> gate, scale;
+  matrix to_states;   // H x 2P: B_bar, transposed
+  matrix to_outputs;  // 2P (4P) x Q: C, transposed
 
   s5_products(const char* call, const system& of, bool steps_vary)
       : base{.name = call,

@@ -61,7 +61,8 @@ class selective_adjoint : selective_tile<V, W> {
   /// Sums over the channels since clear_sums(), (step, part, padded(states)).
   [[nodiscard]] const real* b_sums() const { return b_sums_; }
   [[nodiscard]] const real* c_sums() const { return c_sums_; }
-  /// The gradients of the intervals of each step.
+  /// For each step, the gradient of the argument `intervals` (factors of the step size), summed
+  /// over the channels since clear_sums().
   [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
   /// Turns the gradients of the states after a checkpoint interval into those of the states before
@@ -139,7 +140,7 @@ class selective_adjoint : selective_tile<V, W> {
       of_d = simd::fma(y_grad, u[t], of_d);
       of_bias = simd::fma(delta_sum, this->slope_[t], of_bias);
       if (p_.z.present()) {
-        // z silu'(z) / z = s (1 + z (1 - s))
+        // silu'(z) = s (1 + z (1 - s)), with s = sigmoid(z)
         auto s = simd::sigmoid(z[t]);
         const lane slope = simd::mul(s.value, simd::fma(z[t], s.complement, this->one()));
         z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->d_, u[t], y)), slope);

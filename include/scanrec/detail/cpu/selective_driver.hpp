@@ -154,7 +154,7 @@ class selective_vjp_run {
   }
 
  private:
-  [[nodiscard]] std::int64_t numbers() const {  // per channel
+  [[nodiscard]] std::int64_t numbers() const {  // real numbers of the states of a channel
     return std::int64_t{tile::parts} * p_.states;
   }
   template <class E>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// State arithmetic of selective scans. States are real or complex lanes; steps, inputs and outputs
-// are real lanes. The gradient of a complex state is dL/dRe + i dL/dIm.
+// State arithmetic of selective scans. States are real or complex lanes; step sizes, inputs and
+// outputs are real lanes. The gradient of a complex state is dL/dRe + i dL/dIm.
 #pragma once
 
 #include <scanrec/detail/simd/sin_cos.hpp>

@@ -17,8 +17,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class State>
 struct bc_rows {
   using scalar = simd::scalar_of<simd::real_lane_t<State>>;
-  /// States that are contiguous in a row. All steps of these states are stored before the next
-  /// states.
+  /// States per block. A block is contiguous in memory, with one row of states per step.
   static constexpr int width = simd::lanes_v<scalar>;
 
   const scalar* shared = nullptr;     // (block of states, step, state)
@@ -61,7 +60,8 @@ struct selective_rows {
 /// 1, and B and C that vary with the step.
 enum class selective_case { any, decaying };
 
-/// Sets the states of lanes that are reset to 0. Returns the delta of the gates, which is 0 there.
+/// Sets the states to 0 in lanes that are reset. Returns delta with zeros in these lanes, where the
+/// gates are then 1.
 template <int NB, class Lane, class State>
 SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t t, Lane delta,
                                  State (&x)[NB]) {
@@ -103,7 +103,7 @@ template <class T, int N>
 SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N]);
 
 namespace lane_sums {
-// Folds segments of 2 H lanes to segments of H lanes, those of x before those of y.
+// The lower or upper halves of all segments of 2 H lanes, of x and then of y. fold() adds the two.
 template <int H, int Upper, class V, int... I>
 SCANREC_INLINE V fold_raw(V x, V y, std::integer_sequence<int, I...>) {
   return simd::detail::shuffle_raw<(I / H * 2 * H + Upper * H + I % H)...>(x, y);
@@ -185,8 +185,8 @@ struct selective_grad_rows {
   scalar* b_sums = nullptr;      // accumulates sums over lanes of l delta u; null if not needed
   scalar* c_sums = nullptr;      // the same for y_grad conj(x)
   std::int64_t sums_stride = 0;
-  State* kept = nullptr;  // room for 2 NB per step
-  std::int64_t end = 0;   // the first idle step
+  State* kept = nullptr;  // memory for 2 NB states per step
+  std::int64_t end = 0;   // the first idle step, see vjp_states
 };
 
 /// Sums over steps, (state); null if not needed.

@@ -113,7 +113,7 @@ class selective_tile {
       std::fill_n(to, p_.states, simd::constant<state>(0));
   }
 
-  /// Loads the rows of some steps into cache. Steps from `steps` up to `padded` are idle.
+  /// Loads the rows of some steps into cache. Steps from `steps` up to `padded` get a delta of 0.
   template <bool Slopes>
   selective_rows<state> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     load(p_.u, begin, steps, u_), load(p_.delta, begin, steps, delta_);
@@ -199,7 +199,7 @@ class selective_tile {
     }
     return any;
   }
-  // Loads rows of B or C, `width` states at a time, like channels.
+  // Loads rows of B or C with lanes along the states, `width` states at a time.
   bc_rows<state> bc(const bc_array<V>& m, std::int64_t begin, std::int64_t steps,
                     std::int64_t padded, real* rows, const state* constant) const {
     if (!m.steps.present()) return {.constant = constant};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The maps of a work item as matrix columns: the slots of a sequence are contiguous, for either
-// lane axis of loading and finishing.
+// Stores the maps of a work item as matrix columns, in which the slots of a sequence are
+// contiguous. They are loaded and finished with lanes along either axis.
 #pragma once
 
 #include <algorithm>

@@ -42,12 +42,14 @@ class staged_block {
   /// Most elements of a block, per array.
   static constexpr std::int64_t elements = largest <= 16 ? 256 : 64;
 
-  /// Most lanes of a pack. For neighbours, one row before and one after is staged.
+  /// Most lanes of a pack. If a recurrence reads neighbours, the rows before and after the block
+  /// are staged, too.
   static constexpr std::int64_t most_lanes = 16;
 
   /// `where` has at most `lanes` channels, or one channel if lanes are along time. With `writes`
   /// the outputs are staged too. If a recurrence reads a neighbour of the step, the neighbour is
-  /// staged if it is within the `sequence_steps` steps. A neighbouring reset may be outside.
+  /// staged if it is within the `sequence_steps` steps. A reset at a neighbour is staged
+  /// even outside of them, if the mask has an entry there.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
@@ -136,8 +138,8 @@ class staged_block {
   alignas(64) std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * largest];
 };
 
-/// Like standing_at, but returns a plain copy if nothing moves. In a small call, the next copy
-/// would otherwise wait for the stores of the addresses.
+/// Like standing_at, but returns an unchanged copy if both offsets are 0. In a small call, writing
+/// the addresses would delay the next copy, which reads them at once.
 template <class R>
 SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
   return time == 0 && channel == 0 ? r : standing_at(r, time, channel);

@@ -75,7 +75,7 @@ struct step_plan {
 
 /// The plan of the tiled backend. describe() returns it.
 struct tile_plan : step_plan {
-  bool time_split = false;      ///< time is split into tiles, with a carry from each to the next
+  bool time_split = false;      ///< tiles may be reduced to maps before their carry is known
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per work item

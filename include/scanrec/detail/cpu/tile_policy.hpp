@@ -20,8 +20,9 @@ struct tile_policy {
   /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
   /// threads.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
-  /// Most tiles of a work item whose time is not split, and fewest steps for several tiles. Workers
-  /// may process such tiles in turn, and then keep a carry for every sequence.
+  /// Most tiles of a work item whose time is not split, and fewest steps for several tiles.
+  /// Different workers may process such tiles one after another. The call then stores the carries
+  /// of all sequences.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;
   /// Steps between two flushes of running sums: a lane adds this many terms in the compute type.

@@ -61,7 +61,7 @@ class tile_schedule {
     } else {
       run_on(given, plan_.threads, [this](int worker) {
         // If work items are processed from the last to the first, each worker still begins with its
-        // own.
+        // own block of them.
         tasks_.work_off(
             falls() ? plan_.threads - 1 - worker : worker,
             [&](std::int64_t task, std::int64_t& next) { run_task(worker, task, next); });
@@ -219,8 +219,8 @@ class tile_schedule {
     const bool composed =
         composes && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries);
     if (composed) hand_on();
-    // Along time the pass is limited by shuffles, and its tile is in cache. So it can prefetch the
-    // next tile of this worker from memory.
+    // With lanes along time, shuffles limit the speed of this pass, and its tile is in cache. So it
+    // can prefetch the next tile of this worker from memory.
     if (next && composes && !at_once && plan_.streaming &&
         plan_.lanes.along == recurrence::lane_axis::time) {
       *next = tasks_.claim_early(plan_.threads);

@@ -49,14 +49,14 @@ struct triangular_scan : map_scan {
   std::int64_t kept_bytes(const problem& p, const materialised_shape&) const {
     return p.shape.time * p.compute_bytes * (gate == shared_gate::nothing ? 2 : 1);
   }
-  /// The channels of a line share one triangle.
+  /// If all channels have the same gate, many lines use one triangle.
   std::int64_t lines_of_a_row(const problem& p) const {
     return gate == shared_gate::along_channels
                ? std::max(triangle_columns,
                           cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {})))
                : 1;
   }
-  /// As many rows as make products wide and outweigh the cost of building a triangle.
+  /// Enough rows that products have many columns and outweigh the cost of building a triangle.
   std::int64_t rows(const problem& p, std::int64_t strip) const {
     if (!across_rows) return 1;
     return std::max(ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)),

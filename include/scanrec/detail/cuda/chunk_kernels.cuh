@@ -112,7 +112,7 @@ struct apply_chunks : panel_steps<R> {
   using running_sums = typename R::template sums<scalar>;
 
   R recurrence;
-  bool sums_over_time = false;  // or over states; one accumulator per lane and tile
+  bool sums_over_time = false;  // whether any gradient has one accumulator per lane and tile
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = partition.lanes.threads, block = device::block_index();

@@ -25,7 +25,7 @@ constexpr int panel_columns(std::int64_t bytes) { return bytes > 8 ? 16 : 32; }
 /// How factors are shared between columns.
 enum class shared_factor {
   nowhere,         // a column is a channel with its own factors
-  along_channels,  // columns are channels
+  along_channels,  // columns are channels that share their factors
   in_time,         // columns are chunks of one lane
 };
 

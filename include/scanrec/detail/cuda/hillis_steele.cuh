@@ -17,8 +17,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     the same in every run and on any GPU.
 /// Memory   the maps of all steps (a factor and an offset each), twice. A gradient that is a sum
-///          over time takes a number in the wide type per sequence and 64 steps. If another
-///          gradient is a sum that keeps its time axis, it takes one per step instead.
+///          over time takes a number in the wide type per sequence and 64 steps, or per step if
+///          another gradient is a sum that keeps its time axis.
 /// Range    results are within the error bound unless a product of gates over- or underflows.
 ///          Values that are not finite never move backwards in time, to another channel or past a
 ///          reset.

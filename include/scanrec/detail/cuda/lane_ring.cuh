@@ -144,8 +144,8 @@ class lane_ring {
     constexpr int stages = ring_plan::stages;
     const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    // The first rounds, before step 0, only fill the ring. So `fetch`, which is large, is inlined
-    // only once.
+    // Rounds before step 0 only fill the ring. They are part of the loop, so that `fetch`, which is
+    // large, is inlined only once.
     for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
       if (begin >= 0) {
         device::wait_for_copies_but<stages - 2>();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gradients that are sums, for threads that process whole lanes. Each thread adds to its own
-// accumulators in the workspace (lane_plan.cuh). A second kernel adds up the accumulators of all
-// lanes and clears them. Accumulators per step need no second kernel: their thread writes the sums
-// and clears them. The order of additions depends only on the shape.
+// Gradients that are sums. A thread adds the terms of its lanes to accumulators in the workspace
+// (lane_plan.cuh). A second kernel adds up the accumulators that belong to one element of a
+// gradient, and clears them. If accumulators have the shape of the gradient, no second kernel is
+// needed: the thread that fills them also writes the gradient and clears them. The order of
+// additions depends only on the shape.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Clears the accumulators of a lane and tile of steps, at (tile, channel), for outputs that have
-/// them.
+/// Clears the accumulators of one lane for one tile of steps. at.channel is the channel of the
+/// lane, and at.time is the number of the tile.
 template <class R, class Position>
 SCANREC_DEVICE void clear_lane_sums(const R& row, const Position& at) {
   const auto clear = [&at](const auto& out) {
@@ -96,7 +97,7 @@ SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
 template <class S>
 struct lane_sums {
   recurrence::output_field<S> out;
-  // Numbers of accumulators along each axis: those with separate sums, and those that are summed.
+  // The extents of the gradient, and those of the accumulators that are added for each element.
   extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};
   using wide = simd::lane_t<wide_t<S>, 1>;
 

@@ -142,8 +142,8 @@ struct run_ring {
 struct lanes_plan {
   lane_plan sums;
   ring_plan ring;
-  lane_dealing pairs;                 // threads: 0 unless each thread processes two sequences
-  std::int64_t first_recomputed = 0;  // byte offset; a row has one state per thread
+  lane_dealing pairs;                 // pairs.threads is 0 if threads process one sequence
+  std::int64_t first_recomputed = 0;  // byte offset of the recomputed states
   std::int64_t workspace_bytes = 0;
 
   lanes_plan(const problem& p, int steps_ahead)

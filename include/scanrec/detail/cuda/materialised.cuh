@@ -72,8 +72,8 @@ struct slot_plan {
   bool with_resets = false;
   std::int64_t copy_bytes = 0;  // bytes of one copy of all maps
   // Threads per lane that finish steps. A thread has one step, or up to 64 if gradients are sums
-  // over time. Its steps are `workers` apart. Sums over time have one accumulator per lane and
-  // worker.
+  // over time and none is a sum that keeps its time axis. Its steps are `workers` apart. Sums over
+  // time have one accumulator per lane and worker.
   std::int64_t workers = 1;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
@@ -91,9 +91,10 @@ struct slot_plan {
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
     return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, with_resets};
   }
-  /// Sets the slots for an inclusive scan that gives the state before every step. Slot 0 is the
-  /// first state, and slot t + 1 the map of step t. Without a first state there is one slot less.
-  /// Returns the shift of the other slots, which is 0, or -1 without a first state.
+  /// Sets the number of slots for an inclusive scan that gives the state before every step. If
+  /// there is an initial state, it is in slot 0, and the map of step t is in slot t + 1. Otherwise
+  /// the map of step t is in slot t. Returns the shift of the slots of maps: 0, or -1 without an
+  /// initial state.
   std::int64_t begin_with_state(bool there_is_one) {
     const std::int64_t shift = there_is_one ? 0 : -1;
     grid.slots = std::max<std::int64_t>(0, grid.slots + shift);

@@ -6,8 +6,8 @@
 // (tiles_before.cuh). Then it sends the state after its tile and computes its outputs.
 //
 // If applying the map of a tile gives a state that is not finite in the compute type, the map is
-// not used. Then the leading thread of the channel computes the steps of the tile one by one, and
-// sends the state after them. This choice depends only on the data.
+// not used. Then the leading thread of the channel, which has its first steps, computes the steps
+// of the tile one by one, and sends the state after them. This choice depends only on the data.
 #pragma once
 
 #include <cstddef>
@@ -193,7 +193,8 @@ struct run_tiles {
   SCANREC_DEVICE void begin_rows(const tile_position& at) const {
     if constexpr (Order == tile_order::in_turn) rows.begin_load(at_row(at), partition, at, staged);
   }
-  // Passes the state after a tile to the next tile: to its block, or to this thread if in turn.
+  // Passes the state after a tile to the next tile: by a message, or through shared memory if this
+  // block also processes the next tile.
   SCANREC_DEVICE void pass(const tile_position& at, const carry& x) const {
     if constexpr (Order == tile_order::by_ticket)
       before_it().state_after(at).send(x, call_number());

@@ -24,11 +24,11 @@ struct s5_system {
   using complex =
       std::conditional_t<std::is_const_v<R>, const std::complex<real>, std::complex<real>>;
 
-  complex* lambda = nullptr;  ///< (P); per unit of time; for the ring: (nu, theta)
+  complex* lambda = nullptr;  ///< (P); per unit of time; discretisation::ring: (nu, theta)
   complex* input = nullptr;   ///< B, (P, H)
   complex* output = nullptr;  ///< C, (Q, P); bidirectional: (Q, 2P)
   R* feedthrough = nullptr;   ///< D, (Q), Q = H; null: absent
-  R* log_step = nullptr;      ///< (P): logarithms of the steps; ignored for the ring
+  R* log_step = nullptr;      ///< (P): logarithms of step sizes; ignored by discretisation::ring
   std::int64_t states = 0, inputs = 0, outputs = 0;  ///< P, H, Q
   bool bidirectional = false;                        ///< P more states run backwards in time
   discretisation method = discretisation::zero_order_hold;
@@ -67,7 +67,7 @@ SCANREC_HD complex_of<double> in_double(complex_of<R> x) {
 /// The matrices of a system for real products. A complex column becomes two real columns.
 template <class R>
 struct s5_matrices {
-  std::complex<R>* gate = nullptr;  // P; not set if steps vary, and B is then not scaled
+  std::complex<R>* gate = nullptr;  // P; if step sizes vary, gate is unused and B is not scaled
   R* to_states = nullptr;           // H x 2P: B_bar, transposed
   R* to_outputs = nullptr;          // 2P (4P) x Q: C, transposed
 };
@@ -135,8 +135,8 @@ struct s5_matrix_gradients {
   const R* to_outputs = nullptr;          // 2P (4P) x Q
 };
 
-/// Adds to the gradients of lambda, log_step, B and C, one thread per number. If steps vary, the
-/// gradients of lambda and log_step are not changed.
+/// Adds to the gradients of lambda, log_step, B and C, one thread per number. If step sizes vary,
+/// the gradients of lambda and log_step are not changed.
 template <class R>
 struct add_s5_gradients {
   static constexpr int threads = 128, blocks_together = 4;
@@ -251,8 +251,8 @@ struct add_rows {
   }
 };
 
-// The chunk of a row depends only on the row's number and the shape. The sums of chunks are added
-// in order.
+// Sums over rows are computed in chunks of consecutive rows, and the sums of chunks are added in
+// order. The chunks depend only on the shape.
 
 inline constexpr std::int64_t chunk_rows = 64;
 inline std::int64_t row_chunks(const extents& shape) {

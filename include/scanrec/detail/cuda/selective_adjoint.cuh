@@ -8,8 +8,8 @@
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
 //
-// For complex states, a, A, B, C and x are conjugated, g is doubled, and the gradients of u and
-// step are real parts.
+// In these formulas, `step` is the step size. For complex states, a, A, B, C and x are conjugated,
+// g is doubled, and the gradients of u and step are real parts.
 #pragma once
 
 #include <cstdint>

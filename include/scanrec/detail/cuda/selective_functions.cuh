@@ -17,9 +17,9 @@ namespace detail {
 
 namespace simd = scanrec::simd;
 
-/// exp(step * rate), for a rate from gate_rate(). For floats the error is 2 ULP, plus the effect of
-/// two roundings of the argument, 2^-23 |step * rate|. Results below the smallest normal number are
-/// 0.
+/// exp(step * rate), for a step size and a rate from gate_rate(). For floats the error is 2 ULP,
+/// plus the effect of two roundings of the argument, 2^-23 |step * rate|. Results below the
+/// smallest normal number are 0.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE V selective_gate(V step, V rate) {
   if constexpr (std::is_same_v<V, float>)

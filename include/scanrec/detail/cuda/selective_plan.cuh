@@ -2,8 +2,8 @@
 // The mapping of a selective scan to blocks and threads, and the layout of shared memory.
 //
 // A block has 128 threads and some channels of one sequence. L lanes of a warp share a channel and
-// have S states each: state i L + l is the i-th state of lane l. Steps are real, while states may
-// be complex.
+// have S states each: state i L + l is the i-th state of lane l. Step sizes, inputs and outputs are
+// real, while states may be complex.
 //
 // Chunks of steps are counted from the end of time, so that checkpoints lie between them. The first
 // chunk may begin before the first step; its extra steps are idle. S and L depend on the sizes of a
@@ -77,7 +77,7 @@ using stored_state_t = decltype(stored_state(simd::lane_t<V, 1>()));
 template <class V, int S, int L>
 struct selective_shape {
   using number = V;
-  using value = scanrec::detail::real_part_of<V>;  // of steps, inputs and outputs
+  using value = scanrec::detail::real_part_of<V>;  // of step sizes, inputs and outputs
   using state = simd::lane_t<V, 1>;                // the compute type of a number
   static constexpr int parts = scanrec::detail::parts_of<state>;
   static constexpr int own = S, lanes = L, states = S * L;

@@ -19,11 +19,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The staged arrays of a recurrence. Bits are in the order in which the recurrence lists its
-/// arrays.
+/// The staged arrays of a recurrence. The masks have one bit per array, in the order in which the
+/// recurrence lists its arrays.
 struct staged_arrays {
-  std::uint32_t reads = 0, writes = 0;       // a bit per staged array
-  std::uint32_t neighbours = 0;              // the inputs whose neighbours are read
+  std::uint32_t reads = 0, writes = 0;       // bits of the staged arrays
+  std::uint32_t neighbours = 0;              // bits of the inputs whose neighbours are read
   bool all_reads = true, all_writes = true;  // every present input, or every output, is staged
   std::int64_t bytes = 0;                    // of shared memory
 };

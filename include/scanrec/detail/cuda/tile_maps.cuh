@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Composition of the maps of a tile's segments, by shuffles within a warp and then over the warps.
-// The order depends only on thread indices.
+// The order depends only on thread indices. A column is one channel of the tile.
 #pragma once
 
 #include <cstdint>

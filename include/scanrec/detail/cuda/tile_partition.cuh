@@ -18,8 +18,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps.
-/// A thread has one segment of one channel. Tiles are numbered over channels and batch rows first,
-/// then over time.
+/// A thread has one segment of one channel. The channels of a tile are its columns. Tiles are
+/// numbered over channels and batch rows first, then over time.
 struct tile_partition {
   static constexpr int threads = 128;
 

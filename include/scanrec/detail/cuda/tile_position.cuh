@@ -77,7 +77,7 @@ SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
     // `halves` counts passes of 2^31 calls. The block with the last ticket may have incremented it
-    // before the read above. Its parity then differs from that of `calls / half`.
+    // before the read above. Then its parity differs from that of `calls / half`.
     halves -= (halves ^ calls / half) & 1;
     if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);

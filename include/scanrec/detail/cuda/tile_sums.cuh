@@ -36,8 +36,8 @@ struct widest_sum<Carry, true> {
 };
 
 /// The accumulators of a thread for its sums over time, in the wide type. `Widest` is the type of
-/// the largest. Without `OfSequences` there are only the sums of arrays with one value per
-/// sequence.
+/// the largest accumulator. Without `OfSequences` there are only the sums of arrays with one value
+/// per sequence.
 template <class R, class Widest, bool OfSequences>
 class thread_sums {
  public:
@@ -190,7 +190,7 @@ void queue_empty_sums(const recurrence::output_field<S>& out, const extents& lan
 /// The order in which tiles with the same steps add to sums that keep their time axis.
 template <class R>
 struct sum_turns {
-  device::word* words = nullptr;  // number of finished lanes per tile; null: no such sums
+  device::word* words = nullptr;  // finished lanes for each tile of steps; null: no such sums
 
   /// Waits for the previous lane. Clears the sums if this lane is the first to add to them.
   SCANREC_DEVICE void begin(const R& r, const tile_partition& partition,

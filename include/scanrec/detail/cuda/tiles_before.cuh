@@ -14,8 +14,9 @@
 // from any known state continues it with the same roundings.
 //
 // A tile applies a composed map only if the map, its prefixes within each warp, and the state are
-// moderate (affine_carries.hpp). Otherwise it waits for the state after the tile before it. Every
-// tile with successors sends that state. This choice depends only on the data.
+// moderate, that is, so far from overflow that the result is finite (affine_carries.hpp). Otherwise
+// it waits for the state after the tile before it. Every tile with successors sends that state.
+// This choice depends only on the data.
 #pragma once
 
 #include <cstdint>

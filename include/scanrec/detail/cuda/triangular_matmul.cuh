@@ -32,9 +32,10 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///            the states between chunks are computed with `full`.
 /// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
 /// Memory   for sequences of more than 128 steps, about three numbers in the wide type per 128
-///          steps. A gradient that is a sum over time takes one number per 16 steps (with T rounded
-///          up to a multiple of 4096 if the gate is shared in time). If another gradient is a sum
-///          that keeps its time axis, it takes one per step instead.
+///          steps. A gradient that is a sum over time takes one number per 16 steps. If the gate is
+///          shared in time, T is rounded up to a multiple of 4096 (complex<double>: 2048) for this.
+///          Otherwise, if another gradient is a sum that keeps its time axis, it takes one number
+///          per step.
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
 ///          or underflows. Values that are not finite never move backwards in time, to another
 ///          channel or past a reset.

@@ -32,10 +32,10 @@ struct affine_carries {
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
     return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
   }
-  /// Whether a map is far from overflow: parts of its factor are below 2^21 for floats (2^170 for
-  /// doubles), all other parts below 2^72 (2^576). If two maps and a carry are moderate, then
-  /// applying both maps gives a state that is finite in the compute type, for states of fewer than
-  /// 32 components.
+  /// Whether a map is moderate, that is, far from overflow: parts of its factor are below 2^21 for
+  /// floats (2^170 for doubles), all other parts below 2^72 (2^576), as in a moderate carry. If two
+  /// maps and a carry are moderate, then applying both maps gives a state that is finite in the
+  /// compute type, for states of fewer than 32 components.
   template <class State, class Map>
   SCANREC_HD static bool moderate(const Map& m) {
     return below<range_of<State> / 6>(m.a) && moderate_carry<State>(m.u);
@@ -51,7 +51,7 @@ struct affine_carries {
   }
   /// The carry after a tile. Where it is not finite, returns the state `last`, which the steps
   /// computed one by one. Selects lane by lane, so that an infinity in one lane does not change the
-  /// bits of another. NaN counts as not zero.
+  /// bits of another. select() treats NaN as nonzero.
   template <class Map, class State>
   static Carry advance_from_state(const Map& tile, const Carry& c, const State& last) {
     Carry after = tile.act(c);

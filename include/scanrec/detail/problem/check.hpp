@@ -41,9 +41,9 @@ inline void sort_by_step(address_term* terms, int count) {
 
 /// Whether lowest <= sum of step[i] * k[i] + start <= highest for some 0 <= k[i] < count[i].
 ///
-/// Steps are positive and sorted from large to small. The result is exact. The search is short
-/// because steps nest in all common layouts. If it visits more than `budget` nodes, the result is
-/// true.
+/// Steps are positive and sorted from large to small. The result is exact. The search is short in
+/// all common layouts, where steps nest: each is larger than the distance that all smaller ones
+/// span. If the search visits more than `budget` nodes, the result is true.
 [[gnu::noinline]] inline bool reaches(const address_term* term, const address_term* last,
                                       std::int64_t start, std::int64_t lowest, std::int64_t highest,
                                       int& budget) {
@@ -126,7 +126,7 @@ inline bool overlap(const array_use& x, const array_use& y) {
 }
 
 /// Whether elements whose indices differ in an axis with a non-zero stride never overlap. The
-/// result is exact if strides nest, and false otherwise.
+/// result is exact if strides nest (see reaches), and false otherwise.
 inline bool injective(const array_use& array) {
   std::array<address_term, 4> terms{};
   int count = 0;

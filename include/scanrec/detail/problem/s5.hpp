@@ -96,7 +96,8 @@ struct s5_call {
   sequence_view<E> broadcast(E* data, const extents& shape) const {
     return {data, with(shape, states), strides{.channel = 1}};
   }
-  /// A partition of the rows: each piece has as many rows as are equally spaced in all arrays.
+  /// A partition of the rows into equal pieces. In each array, the rows of a piece are equally
+  /// spaced.
   struct row_pieces {
     std::int64_t pieces = 0, rows = 0;
   };

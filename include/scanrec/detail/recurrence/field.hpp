@@ -165,7 +165,7 @@ struct output_field {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
-      // Packs wider than a logical vector are never summed: see kernels_by_channel.
+      // Packs that are joined side by side never get here: see kernels_by_channel.
       if constexpr (Axis == lane_axis::time ||
                     simd::lane_count<Lane> <= simd::lanes_v<compute_t<S>>)
         sums.add(at, value);

@@ -21,7 +21,8 @@ struct reset_field {
       -1;  // the step whose reset would lie outside of the mask; -1: none
 
   SCANREC_HD SCANREC_INLINE bool present() const { return reset_mask.present(); }
-  /// Whether the mask is read before the first step in scan order, or after the last.
+  /// Whether a scan reads the entry of the mask before its first step, or (after_last) the entry
+  /// after its last step.
   bool before_first() const { return shift < 0 && step_without_reset < 0; }
   bool after_last() const { return shift > 0 && step_without_reset < 0; }
 

@@ -152,7 +152,7 @@ struct row_array {
   }
 };
 
-/// Values of the compute type, one per (batch, time, channel, state) or fewer.
+/// A (batch, time, channel, state) array of the compute type. Axes of stride 0 are broadcast.
 template <class V>
 struct value_array {
   V* data = nullptr;

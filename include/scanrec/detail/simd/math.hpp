@@ -19,7 +19,7 @@ SCANREC_HD SCANREC_INLINE R divide(R a, R b) {
 /// 1 / d, correctly rounded, for a float d in [1, 2]. `near` is within 4 ULP of the result. Each
 /// Newton step squares the error. The second step is correctly rounded except for the largest float
 /// below 2, whose reciprocal is almost halfway between two floats (Markstein, Computation of
-/// elementary functions on the IBM RISC System/6000 processor, 1990). No branch.
+/// elementary functions on the IBM RISC System/6000 processor, 1990). There is no branch.
 SCANREC_HD SCANREC_INLINE float refined_reciprocal(float d, float near) {
   const auto refine = [=](float y) { return __builtin_fmaf(__builtin_fmaf(-d, y, 1.0f), y, y); };
   return d == 0x1.fffffep0f ? 0x1.000002p-1f : refine(refine(near));

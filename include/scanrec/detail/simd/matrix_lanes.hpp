@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lane functions for small vectors and matrices whose components are lanes, and, for numbers
-// too, the functions that treat factors and states differently.
+// Lane functions for small vectors and matrices whose components are lanes. adjoint_if (of a
+// factor) and outer (of two states) also accept numbers.
 #pragma once
 
 #include <scanrec/detail/simd/lanes.hpp>

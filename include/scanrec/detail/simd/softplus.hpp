@@ -41,7 +41,7 @@ SCANREC_HD SCANREC_INLINE L log1p_of_fraction(L e) {
 
 }  // namespace detail
 
-/// log(1 + exp(x)) and its slope, the sigmoid. Above 20 they are x and 1, as in the frameworks.
+/// log(1 + exp(x)) and its slope, the sigmoid. For x above 20 they are x and 1, as in PyTorch.
 /// Error: 6 ULP. A result below the smallest normal number may be 0.
 template <class L>
 struct value_and_slope {

@@ -30,7 +30,7 @@ inline constexpr float log2e = 1.44269504f;
 
 /// 1 / (1 + exp(-x)). Error: 2^-17 of the value and of its complement, which does not cancel, and
 /// 2^-16 of the slope. If the exact result is below exp(-87), the result may be any value from 0 to
-/// exp(-87). It is 0 at an infinity.
+/// exp(-87). For infinite x, results whose limit is 0 are 0.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
   const float e = Unit::power_of_two(x * -detail::log2e), value = Unit::reciprocal(1 + e);
@@ -39,7 +39,7 @@ SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
 }
 
 /// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Error: 2^-16 of both. If the exact
-/// slope is below exp(-85), the slope may be any value from 0 to exp(-85). It is 0 at an infinity.
+/// slope is below exp(-85), the slope may be any value from 0 to exp(-85). It is 0 for infinite x.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_tanh(float x) {
   const float size = __builtin_fabsf(x);

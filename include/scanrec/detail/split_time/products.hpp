@@ -27,8 +27,8 @@ struct gate_products {
 
 /// Multiplies `gates(first, last)`, in the wide type, piece by piece, and stops when all products
 /// are 0. Later gates need not be read, even if one of them is NaN or infinite and the full product
-/// would be NaN. In that case the final state of the part, run from 0, is NaN too (0 times the
-/// gate), unless a reset follows. A reset makes the product 0 anyway.
+/// would be NaN. In that case the final state of the part, computed from a zero initial state, is
+/// not finite either, unless a reset follows. A reset makes the product 0 anyway.
 template <class T, class Backend, class Gates>
 gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
                                     const sequence_view<const bool>& resets, Gates gates) {
