@@ -87,7 +87,7 @@ def train(steps, states, iterations):
         value, gradient = jax.value_and_grad(whole_loss)(parameters, u, target)
         gradient = jax.tree.map(
             jnp.conj, gradient
-        )  # JAX does not conjugate complex gradients; descent needs it
+        )  # JAX does not conjugate complex gradients; descent needs the conjugates
         moves, moments = optimiser.update(gradient, moments)
         return optax.apply_updates(parameters, moves), moments, value
 

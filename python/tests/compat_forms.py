@@ -681,7 +681,7 @@ def philtorch():
         many = "p" in outputs
         if through == "number":
             return wide and outputs == "h" and as_many or not (wide or many or outputs == "h")
-        if outputs == "h" and not diagonal:  # D has P = 1, which may be read as a number or as N
+        if outputs == "h" and not diagonal:  # an axis of length 1 of D may be read as time
             of_steps = "_lpv" in row and row["_t"] == "1" and through in ("", "b")
             return through == "None" or (wide or through != "") and not of_steps
         return True
@@ -749,7 +749,7 @@ def philtorch():
     forms = {"_kind": {kind: kind for kind in kinds}, **spaces(lti, (3, 2)), "_basis": only(basis)}
     forms |= {"L": part("L"), "V": part("V"), "Vinv": part("I"), "A": part("A"), **unroll}
     forms["_m"] = only(3)
-    free = lambda row: row["_kind"] != "one LA"  # differences would move L and A independently
+    free = lambda row: row["_kind"] != "one LA"  # A determines L, but differences move both
     offer("lti.diag_state_space", diag_state_space, forms, allowed=fits, differentiable=free)
 
     def comb_filter(a, delay, x, zi, unroll_factor):

@@ -175,7 +175,7 @@ def test_gradients_of_a_constant_gate_are_sums_over_time(random):
 
 
 def test_gradients_with_six_axes_equal_the_composition(random):
-    """The library loops over outer axes and sums gradients over them. Packed gradients interleave."""
+    """The library loops over outer axes and sums gradients over them. `pre` is packed."""
     pre, first = jnp.asarray(random(3, 2, 3, 2, 4, 12)), jnp.asarray(random(3, 1, 3, 1, 4))
     loss = lambda f: lambda *x: sum(jnp.sum(y**3) for y in f(*x))
     gradient = lambda f: jax.jit(jax.grad(loss(f), (0, 1)))(pre, first)

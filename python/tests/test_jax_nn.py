@@ -123,7 +123,8 @@ def test_chunks_and_steps_equal_the_whole(name, random):
         second, state = layer.apply(params, x[..., 4:6, :], state, resets=reset_mask[:, 4:7])
         step = jax.checkpoint(lambda state, u: layer.step(params, u, state)[::-1])
         state, rest = jax.lax.scan(step, state, jnp.moveaxis(x[..., 6:, :], -2, 0))
-        # A sequence without a batch axis. Some layers distinguish no state from a state of zeros.
+        # One sequence, without a batch axis and without an initial state. For some layers, an
+        # absent state differs from zeros.
         begins = layer.apply(params, x[1, 2, :1])[0][0], layer.step(params, x[1, 2, 0])[0]
         return jnp.concatenate([first, second, jnp.moveaxis(rest, 0, -2)], -2), state, begins
 

@@ -86,7 +86,7 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
               is_complex=False):  # fmt: skip
     """Return arguments by name.
 
-    Steps are 0.1 to 2.6 after softplus, and gates are exp(-5) to exp(-0.02). Complex gates have
+    Step sizes are 0.1 to 2.6 after softplus, and gates are exp(-5) to exp(-0.02). Complex gates have
     phases of some radians.
     """
     mixing = (batch, steps, *(() if groups is None else (groups,)), states)
@@ -458,7 +458,7 @@ def test_vmap_equals_a_loop_over_the_batch(random, of):
     """vmap batches every choice of arrays, inside and outside derivatives."""
     axes, groups, of = BATCHES[of]
     given = arrays_of(random, 2, 5, 4, 2, groups, of)
-    if "intervals" not in axes:  # with shared intervals, vmap separates weights in another way
+    if "intervals" not in axes:  # with them, vmap would loop instead of adding channels
         given.pop("intervals")
     names, every = tuple(given), tuple(range(len(given)))
     axes = tuple(axes.get(name) for name in names)

@@ -127,8 +127,9 @@ def test_values_and_derivatives_equal_the_whole(
 
 
 def test_value_and_gradient_compose_maps_in_the_same_way(random, monkeypatch):
-    """If the value gathers the maps, derivatives do not compose them by doubling."""
-    monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)  # the value sends 336 bytes more
+    """If the value uses an all-gather of maps, derivatives use it too, instead of doubling."""
+    # For the value, an all-gather sends 336 bytes more than doubling.
+    monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
     on_each = lambda gate, input, reset_mask: linear_scan(
@@ -256,7 +257,7 @@ def test_logarithms_equal_the_whole(random, reverse):
     "name, arrays", [("linear", 0), ("log_gate", 0), ("log_input", 1), ("pool", 1)]
 )
 def test_states_are_kept_only_for_gradients_of_gates(random, name, arrays):
-    """With a constant gate, gradients of the input keep the input only if it has an activation."""
+    """With a constant gate, gradients keep the input only if it has an activation or an exp()."""
     shapes = (BATCH, STEPS, CHANNELS), (CHANNELS,), (BATCH, CHANNELS)
     x, gate, first = (jnp.asarray(random(*shape)) for shape in shapes)
     gate = -abs(gate)
@@ -271,7 +272,7 @@ def test_states_are_kept_only_for_gradients_of_gates(random, name, arrays):
         leaves = jax.tree.leaves(jax.vjp(f, *arguments)[1])
         return sum(getattr(of, "size", 0) >= x.size for of in leaves)
 
-    # Time is split, then only sequences are.
+    # The first function splits time, the second only the batch.
     by_time = split(partial(call, axis_name="t"), (OVER_TIME, P(), P()), OVER_TIME)
     by_batch = split(call, (P("t"), P(), P("t")), P("t"), mesh_of((BATCH,), ("t",)))
     for parted in (by_time, by_batch):

@@ -172,7 +172,7 @@ def test_values_and_gradients_equal_the_loop(case):
     )  # fmt: skip
     rtol, atol = TOLERANCES[itype]
     softplus = case["softplus"]
-    if not softplus:  # the state would grow with negative steps
+    if not softplus:  # the state would grow with negative step sizes
         x["delta"] = x["delta"].abs()
         if case["bias"]:
             x["delta_bias"] = x["delta_bias"].abs()

@@ -109,7 +109,7 @@ def check(here, gate, input, first, reset_mask, reverse):
 
 
 class _Sum(torch.autograd.Function):
-    """Sum over processes, whose gradient is summed over processes too."""
+    """Sum over processes. The gradient is also summed over processes."""
 
     @staticmethod
     def forward(ctx, x):
@@ -199,7 +199,7 @@ def dtensors(here):
 
 
 def layers_of_dtensors(here):
-    """Check that MinGRU accepts DTensors, although linear_scan takes no log arguments with them."""
+    """Check that MinGRU accepts DTensors, although linear_scan rejects them with log arguments."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 
@@ -248,7 +248,7 @@ def bits_and_types(here):
 
 
 def not_finite(here):
-    """Check that a reset ends a state that is not finite, and that zeros outlast overflowing gates."""
+    """Check that a reset stops infinity, and that a zero state times overflowing gates stays 0."""
     gate, input, _, _ = problem(here, "float64")
     reset_mask = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
     input[:, 2], reset_mask[:, here.steps - 2] = torch.inf, True
@@ -265,7 +265,7 @@ def not_finite(here):
 
 
 def wide_products(here):
-    """Check gate products that float32 would flush to 0. The loop keeps the state."""
+    """Check gate products that float32 would flush to 0, although the final state is not 0."""
     gate, input = torch.full((here.steps, 1), 2.0**-10), torch.zeros(here.steps, 1)
     input[0] = 2.0**120
     got = linear_scan(here.part(gate), here.part(input), group=here.group)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of type hints: checkers accept the package and code that calls it, and repeated signatures
-agree."""
+"""Tests of type hints: checkers accept the package and code that calls it, and signatures written
+twice (overloads, Flax modules) agree."""
 
 from __future__ import annotations
 

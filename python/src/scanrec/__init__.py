@@ -27,7 +27,7 @@ _PARTS = {"compat", "jax", "torch"}
 
 
 def show_config() -> None:
-    """Print the version, the instruction set, the number of threads and the support of GPUs."""
+    """Print the version, instruction set, number of threads, and whether GPU kernels are built."""
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
@@ -44,5 +44,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    # Lists only parts that were imported: help and completion work without the frameworks.
+    # List only imported submodules, so that help and completion do not import the frameworks.
     return sorted({*__all__, *(_PARTS & globals().keys())})

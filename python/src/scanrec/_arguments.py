@@ -18,7 +18,7 @@ __all__ = [
     *("recomputes", "refuse", "stack_axis", "time_axis", "unstacked"),
 ]
 
-#: The element types of calls, and the type of the boundary states (initial and final) of each.
+#: The type of the boundary (initial and final) states, by the element type of the call.
 BOUNDARY_DTYPES = {
     "float32": "float32",
     "float64": "float64",
@@ -42,7 +42,7 @@ def refuse(
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a Python number, which has no element type. NumPy scalars have one."""
+    """Whether a value is a Python number. NumPy scalars are not: they have an element type."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
@@ -169,7 +169,7 @@ def check_shape(
 
 
 def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Return the shape that resets broadcast to: that of the input, or with one more step."""
+    """Return the shape that resets broadcast to: that of the input, or the same plus one step."""
     steps = shape[axis]
     from_end = len(got) - (len(shape) - axis)
     whole = from_end >= 0 and got[from_end] in (steps, steps + 1)
@@ -215,7 +215,7 @@ def number(call: str, argument: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(call, argument, "a Python number", type(value).__name__, TypeError)
     check_number(call, argument, value)
-    # Comparisons, not isfinite: torch.compile supports these for numbers that it does not know.
+    # torch.compile supports comparisons, but not isfinite, of numbers that it does not know.
     if not -sys.float_info.max <= value <= sys.float_info.max:
         refuse(call, argument, "a finite number", value)
     return float(value)
@@ -273,7 +273,7 @@ def check_state_space(
     if len(u) < 2:
         refuse(call, "u", "a time axis and an input axis", f"shape {u}")
     for name, dtype in dtypes.items():
-        if name == "initial_state":  # any number
+        if name == "initial_state":  # a number of any type
             continue
         real = name in ("u", "d", "log_step", "intervals", "nu", "theta")
         kinds = ("float32", "float64") if real else ("complex64", "complex128")

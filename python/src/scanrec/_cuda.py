@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libscanrec_cuda: the C interface of ``include/scanrec/c/scanrec_cuda.h``, through ctypes.
 
-A separate library, which a build may lack. It is loaded when it is first needed.
+This library is separate from libscanrec, and a build may lack it. It is loaded when it is first
+needed.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def run(
     def allocated(_: int | None, bytes: int) -> int | None:
         try:
             return allocate(bytes)
-        except BaseException as error:  # which ctypes would print and drop
+        except BaseException as error:  # ctypes would print and drop it
             raised.append(error)
             return None
 

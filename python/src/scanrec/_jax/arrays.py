@@ -23,7 +23,7 @@ of_rank = jax.lax.broadcast_to_rank
 
 
 def boundary_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The type that arrays of a type are computed in. Boundary states (initial, final) have it."""
+    """The type in which kernels compute for a type. Boundary (initial, final) states have it."""
     return np.dtype(arguments.BOUNDARY_DTYPES[np.dtype(dtype).name])
 
 
@@ -48,7 +48,7 @@ def array_of(call: str, name: str, value: Any) -> jax.Array:
 
 
 def is_known(x: Any) -> bool:
-    """Whether the values of an array are available now: not in a traced call, nor on a GPU."""
+    """Whether the values of an array can be read now: not in a traced call, nor on a GPU."""
     if not isinstance(x, jax.Array):
         return True
     if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:

@@ -2,21 +2,22 @@
 """Derivatives of operations whose value and adjoint are fused kernels.
 
 The rules use only the three primitives and the composed value, a function that computes the results
-by other operations. An operation that is differentiable once is therefore differentiable any number
-of times:
+by other operations. The composed tangent and the composed adjoint are the derivatives of this
+function, so operations are differentiable any number of times:
 
-========= ============================= ===============
-primitive its tangent                   its transpose
-========= ============================= ===============
+========= =============================== ===============
+primitive its tangent                     its transpose
+========= =============================== ===============
 value     tangent
-tangent   that of the composed value's  adjoint
-adjoint   that of the composed value's  tangent
-========= ============================= ===============
+tangent   tangent of the composed tangent adjoint
+adjoint   tangent of the composed adjoint tangent
+========= =============================== ===============
 
-Tangent and adjoint are linear in tangents and cotangents. If only these have tangents, the tangent
-of either primitive is the same primitive applied to those. The tangent has a kernel only if the
-operation declares one. Otherwise it is composed of other operations. It is still a primitive, so
-that its transpose is the fused adjoint.
+The primitive "tangent" is linear in its tangents, and "adjoint" in its cotangents. If no other
+operand has a tangent, the tangent of such a primitive is the same primitive, with the tangents of
+these operands in their place. The tangent has a kernel only if the operation declares one.
+Otherwise it is composed of other operations. It is still a primitive, so that its transpose is the
+fused adjoint.
 
 The value keeps residuals for tangent and adjoint. They are functions of the operands, so the
 composed value does not read them, and their tangents are dropped. Gradients follow JAX: they are
@@ -124,7 +125,7 @@ class Fused(Primitives):
         nonzero_tangents = {
             name: t for name, t in nonzero_tangents.items() if name not in self.operation.residuals
         }
-        # The primitive is linear in tangents and cotangents.
+        # Only tangents or cotangents vary, in which the primitive is linear.
         if all(name != primal_of(name) for name in nonzero_tangents):
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
             value, tangent = (
@@ -166,7 +167,7 @@ class Fused(Primitives):
     def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
         """The transpose of a primitive that is linear in some operands. Tangents are transposed to
         the adjoint, and adjoints to the tangent. A gradient has the shape of its operand. A tangent
-        has the shape of the result, and is summed if the cotangent broadcast."""
+        has the shape of the result. It is summed if the cotangent broadcasts."""
         into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
         arrays = params.named(args)
         unknowns = {n: x.aval for n, x in arrays.items() if isinstance(x, ad.UndefinedPrimal)}

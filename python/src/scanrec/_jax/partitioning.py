@@ -83,8 +83,8 @@ def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) 
     def infer(mesh: Any, args: Args, out: Any) -> list[Any]:
         return split_by(mesh, args).shardings(params.results)
 
-    # Shardy splits axes of the same name alike, which must have one extent. Axes along which arrays
-    # broadcast, and those that must not be split, have names of their own.
+    # Shardy splits axes of the same name alike, and requires that they have the same extent. Axes
+    # along which arrays broadcast, and axes that must not be split, therefore have unique names.
     others = count()
     rule = [
         " ".join(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The three primitives of an operation: its value, its adjoint ("vjp") and its tangent ("jvp").
 
-Arrays have named axes. An array that has extent 1 where the others have more broadcasts, and its
-gradient is the sum over that axis. Batching, the shapes of results and the sharding over devices
-follow from the names of the axes.
+Arrays have named axes. An array broadcasts along an axis if it has extent 1 and other arrays have
+more. Its gradient is then the sum over that axis. Batching, the shapes of results and the sharding
+over devices follow from the names of the axes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Primitives:
     operation: Operation
     #: The call as users know it.
     user_call: str
-    #: The names of the axes of every operand, result and residual. For an array with several
-    #: layouts, which differ in rank, "|" separates these. At least one operand must have an axis
-    #: "time". The axes "batch" and "channel" may be split over devices.
+    #: The names of the axes of every operand, result and residual. If an array may have different
+    #: ranks, "|" separates its layouts. At least one operand must have an axis "time". The axes
+    #: "batch" and "channel" may be split over devices.
     layout: Mapping[str, str]
     #: Whether the kernels' gradients of complex numbers are conjugated, unlike those of JAX.
     conjugated = False
@@ -96,7 +96,7 @@ class Primitives:
         return dict(problem._asdict())
 
     def local(self, problem: Any, parts: Mapping[Axis, int]) -> Any:
-        """The problem of one device, if axes are split into so many parts."""
+        """The problem of one device, given the number of parts of each axis that is split."""
         return problem
 
     def unread(self, kind: str, problem: Any, operands: Names, results: Names) -> Names:
@@ -205,8 +205,8 @@ class Primitives:
         )
 
     def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
-        """Merge a batch axis into another axis. The batch becomes more sequences if no weight is
-        batched, and more channels otherwise."""
+        """Merge a batch axis into another axis. The batch becomes more sequences if all batched
+        arrays and all results have an axis "batch", and more channels otherwise."""
         kind, problem, operands, results = params
         in_front: list[int | None] = [0] * len(results)
         if not self.has_kernel(kind):
@@ -276,6 +276,6 @@ def _jitted(primitive: Primitive, params: Params, program: Any) -> Any:
 
 def _run_eagerly(primitive: Primitive, *args: Any, params: Params, program: Any) -> Any:
     if not any(isinstance(x, jax.Array) and len(x.sharding.device_set) > 1 for x in args):
-        program = None  # nothing is split, and a call takes 3 us less without
+        program = None  # nothing is split, and without a program a call takes 3 us less
     with jax.disable_jit(False):
         return _jitted(primitive, params, program)(*args)

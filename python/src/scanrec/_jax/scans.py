@@ -87,7 +87,7 @@ class Scans(Fused):
         return {"state": "state"} if "gate" in nonzero_tangents else {}
 
     def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
-        # If time is split over devices, only the initial state of a part may have a tangent.
+        # If time is split over devices, an absent initial state may have a tangent.
         dtype = self.computed(arrays)
         return varying_alike({"initial_state": jnp.zeros(problem.boundary, dtype), **arrays})
 

@@ -39,8 +39,9 @@ def _register_on_gpu() -> None:
 
 
 def on_gpu(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a lowering rule for GPUs of a rule. It loads the kernels if the import did not, because
-    the machine has no driver. It raises RuntimeError if this build has no kernels for GPUs."""
+    """Return a lowering rule for GPUs that loads the kernels and then calls ``lower``. On a machine
+    without a driver, the import does not load them. The rule raises RuntimeError if this build has
+    no kernels for GPUs."""
 
     def lower_on_gpu(*args: Any, **params: Any) -> Any:
         _register_on_gpu()

@@ -39,8 +39,8 @@ Axis: TypeAlias = str | int
 #: A primitive as a function of its operands.
 Run: TypeAlias = Callable[..., Any]
 
-#: Arguments and results of the rules of primitives: arrays, tangents or types; the axes of a batch;
-#: (results, axes of the batch); (results, tangents).
+#: Arguments and results of the rules of primitives. Args: arrays, tangents or types. Dims: the axes
+#: of a batch. Batched: (results, axes of the batch). Tangents: (results, tangents).
 Args: TypeAlias = Sequence[Any]
 Dims: TypeAlias = Sequence[int | None]
 Batched: TypeAlias = tuple[list[jax.Array], list[int | None]]

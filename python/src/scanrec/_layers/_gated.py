@@ -42,7 +42,7 @@ class QRNNSpec(Spec):
     zoneout:
         Probability, below 1, that a channel of the state keeps its value at a step. The mask is
         drawn in training mode (PyTorch) or with a key (JAX). Otherwise the update of the state is
-        scaled by its expected value, ``1 - zoneout``.
+        scaled by ``1 - zoneout``, the probability of an update.
     memory:
         ``"store"`` or ``"recompute"``, as in ``qrnn_pool``. Recomputing the states for the gradient
         gives the same bits and takes 1/128 of their memory.
@@ -132,8 +132,8 @@ class MinGRUSpec(Spec):
     Other Parameters
     ----------------
     candidate:
-        The function g: ``"identity"``, or ``"positive"``, which is ``v + 1/2`` from 0 on and
-        ``sigmoid(v)`` below.
+        The function g: ``"identity"``, or ``"positive"``, which is ``v + 1/2`` if v is 0 or more,
+        and otherwise ``sigmoid(v)``.
 
     Notes
     -----
@@ -174,7 +174,8 @@ class RGLRUSpec(Spec):
         h[t] = a h[t-1] + sqrt(1 - a^2) i x[t]
 
     The outputs are the states h. As in RecurrentGemma, the input of the first step of a sequence is
-    not scaled by ``sqrt(1 - a^2)``. So a state of zeros differs from no state.
+    not scaled by ``sqrt(1 - a^2)``. A state of zeros therefore differs from no state: it continues
+    a sequence, whose next input is scaled.
 
     Other Parameters
     ----------------
@@ -195,7 +196,7 @@ class RGLRUSpec(Spec):
 
     The state is ``(num_layers * num_directions, *batch, hidden_size)``.
 
-    The gate a at r = 1 starts uniform from 0.9 to 0.999; this is the power c of the paper's a.
+    The gate a at r = 1, which is the power c of the paper's a, starts uniform from 0.9 to 0.999.
     Weights start normal, of variance 1 / (number of inputs of an output) (LeCun et al., Efficient
     BackProp, 1998), biases at 0.
 

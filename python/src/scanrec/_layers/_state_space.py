@@ -147,7 +147,7 @@ class LRUSpec(StateSpaceSpec):
 class S5Spec(StateSpaceSpec):
     """A step computes, with P = state_size / 2 complex states for conjugate pairs::
 
-        dx/dt = lambda x + b u,  lambda = -exp(log_decay) + i frequency, in steps of exp(log_step)
+        dx/dt = lambda x + b u,  lambda = -exp(log_decay) + i frequency, step size exp(log_step)
         y[t] = 2 Re(c x[t]) + d u[t] + bias
 
     The states are those of ``s5``. The outputs are linear in the inputs, and a stack has no
@@ -159,11 +159,11 @@ class S5Spec(StateSpaceSpec):
     state_size:
         Real dimension of the state space, 2 P.
     blocks:
-        Number of equal blocks, of an even number of states, in the initial diagonal.
+        Number of equal blocks of the initial diagonal. Each has an even number of states.
     discretisation:
         ``"zero_order_hold"`` or ``"bilinear"``.
     dt_min, dt_max:
-        Bounds of the initial steps.
+        Bounds of the initial step sizes.
 
     Notes
     -----
@@ -179,8 +179,9 @@ class S5Spec(StateSpaceSpec):
 
     The diagonal starts as the eigenvalues with positive imaginary part of the normal part of
     HiPPO-LegS, in each block. b and c start normal, of variance ``1 / inputs`` and ``1 /
-    state_size``, and are then transformed to its basis. Steps start log-uniform. A vector d starts
-    normal of variance 1, a matrix d of ``1 / inputs``. The bias starts at 0.
+    state_size``, and are then transformed to the basis of the eigenvectors. Step sizes start
+    log-uniform. A vector d starts normal of variance 1, a matrix d of ``1 / inputs``. The bias
+    starts at 0.
 
     Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 3.2,
     4.3 and appendix B.1. Decays as exponentials: Gu et al., On the Parameterization and

@@ -66,7 +66,7 @@ def primal_of(name: str) -> str:
 @cache
 def is_boundary(name: str) -> bool:
     """Whether an array is a boundary state (an initial or final state), or its gradient or tangent.
-    It has no time axis, and its elements have the type that is computed in."""
+    It has no time axis, and its elements have the type in which kernels compute."""
     return name.startswith(_BOUNDARIES)
 
 
@@ -100,8 +100,8 @@ class Operation:
     fixed:
         The operands without derivatives.
     has_jvp:
-        Whether the tangent has a native call. It reads only the tangents of operands in
-        ``linear_in``, not these operands.
+        Whether the tangent has a native call. This call does not read the operands in
+        ``linear_in``, only their tangents.
     linear_in:
         The operands in which the value is linear, without the initial state.
     names:

@@ -92,9 +92,9 @@ def _number_of(*names: str) -> int:
 
 
 # The dispatch keys of dense tensors on a CPU, and the keys that a thread adds if no mode is active.
-# Each is with and without autograd, which inference mode leaves out. Lazily conjugated views, and
-# tensors that are wrapped, sparse or on other devices have other keys. Modes that trace or profile
-# add keys.
+# Each set occurs with and without the keys of autograd, which inference mode omits. Lazily
+# conjugated views, and tensors that are wrapped, sparse or on other devices have other keys. Modes
+# that trace or profile add keys.
 _TENSOR: frozenset[int] = frozenset()
 _THREAD: frozenset[int] = frozenset()
 if DispatchKey is not None:

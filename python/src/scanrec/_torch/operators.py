@@ -57,7 +57,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def boundary_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that a type is computed in. Boundary states (initial and final states) have it."""
+    """The type in which kernels compute for a type. Boundary (initial, final) states have it."""
     return _BOUNDARIES[dtype]
 
 
@@ -134,7 +134,8 @@ def differentiate(op: Any, function: Kernel) -> None:
         return run_below(op, *arguments)
 
     _library.impl(op, kernel, "Autograd")
-    # This key runs before torch.func moves the call to its innermost level. Function.apply does so.
+    # With this key, the function runs before torch.func moves the call to its innermost level.
+    # Function.apply, which the function calls, makes this move.
     _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
 
 

@@ -46,7 +46,8 @@ def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.d
     """Return the element type of a call with these values, which include `first`.
 
     It follows PyTorch's promotion, with one exception: boundary (initial and final) states may have
-    the type that the other values are computed in. Values on several devices raise ValueError.
+    the type in which kernels compute for the other values. Values on several devices raise
+    ValueError.
     """
     dtype = first.dtype
     for name, value in values.items():

@@ -25,9 +25,8 @@ def named(
 ) -> Callable[..., Result]:
     """Make the function ``name`` from a body whose first parameter is the name for errors.
 
-    The function lacks the parameters that are ``fixed``. Parameters in ``keyword_only`` are passed
-    by name only.
-    It is an attribute of the module, or of the class ``within``.
+    The function lacks the parameters that are ``fixed``. The parameter ``keyword_only`` is passed
+    by name only. The function is an attribute of the module, or of the class ``within``.
     """
     whole = inspect.signature(body)
     parameters = [

@@ -89,7 +89,7 @@ def _numbers(call: str, name: str, x: Any, wide: np.dtype[Any]) -> tuple[jax.Arr
 
 
 def _of_kind(x: Any, y: jax.Array, dtype: Any) -> Any:
-    """Return ``y`` as a pair or an array, as ``x`` is, whose real numbers have this type."""
+    """Return ``y`` as a pair if ``x`` is one, else as an array, of this real type."""
     if _is_pair(x):
         return type(x)(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
     return y.astype(jnp.promote_types(dtype, jnp.complex64) if jnp.iscomplexobj(y) else dtype)

@@ -169,7 +169,7 @@ def causal_conv1d_update(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, rank: int, axes: str
 ) -> dict[str, jax.Array]:
-    """Return the arguments by name. Weight and bias have the type that is computed in."""
+    """Return the arguments by name. Weight and bias have the type of the kernel's sums."""
     first = array_of(call, "x", x)
     if first.dtype.name not in _TYPES:
         expected = "an array of float32, float64, bfloat16 or float16"

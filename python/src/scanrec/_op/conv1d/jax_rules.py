@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Causal convolutions in JAX: their primitives, and the composition for other derivatives.
 
-Operands have the axes of the C interface. Weight and bias have the type that is computed in.
+Operands have the axes of the C interface. Weight and bias have the type of the kernel's sums.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _CausalConv1d(Fused):
         return arrays["weight"].dtype
 
     def dtype(self, name: str, arrays: Mapping[str, jax.Array]) -> np.dtype[Any]:
-        # States have the type of x, not the type that is computed in.
+        # States have the type of x, not the type of the sums.
         return super().dtype("out" if primal_of(name) == "final_state" else name, arrays)
 
     def shape(self, name: str, problem: Any, arrays: Mapping[str, jax.Array]) -> Shape:

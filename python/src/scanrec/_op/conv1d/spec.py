@@ -45,7 +45,7 @@ def is_silu(call: str, activation: object) -> bool:
 
 
 def check_types(call: str, name: str, x: str, given: str, computed: str) -> None:
-    """Raise TypeError unless an array has the type of ``x`` or the type that is computed in."""
+    """Raise TypeError unless an array has the type of ``x`` or the type of the sums."""
     if given not in (x, computed):
         expected = f"{x}, like 'x'" + (f", or {computed}" if computed != x else "")
         arguments.refuse(call, name, expected, given, TypeError)

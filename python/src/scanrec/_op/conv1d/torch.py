@@ -123,7 +123,7 @@ def causal_conv1d(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, *ranks: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the arguments. Weight and bias have the type that is computed in."""
+    """Return the arguments. Weight and bias have the type of the kernel's sums."""
     check_dense(call, "x", x)
     if x.dtype not in _TYPES:
         expected = "a tensor of float32, float64, bfloat16 or float16"
@@ -246,7 +246,7 @@ def causal_conv1d_update(
     if layouts is not None and weight.dtype == given[2].dtype:
         if bias is None or bias.dtype == given[3].dtype:  # type: ignore[union-attr]
             return _run(_plans.keep(key, _plan_of(tensors, silu)), given)
-    # The operator rejects tensors whose derivatives or batches are recorded, so it must get them.
+    # If derivatives or batches are recorded, the operator raises an error. run_below does not.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, cache_seqlens, conv_state_indices, silu)

@@ -2,7 +2,7 @@
 """Causal convolutions in PyTorch: their two operators, and the composition for other derivatives.
 
 Tensors have the axes of the calls: x (B, D, L), weight (D, W) and resets (B, L). States (B, D, S)
-hold the last S inputs, with S of W - 1 or more. Weight and bias have the type that is computed in.
+hold the last S inputs, with S of W - 1 or more. Weight and bias have the type of the kernel's sums.
 """
 
 from __future__ import annotations

@@ -80,9 +80,8 @@ class _GatedScan(ComputedScan):
         return {"state", "checkpoints"}
 
     def linearised(self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
-        # The derivative with respect to only the initial state does not read the input, so a number
-        # replaces it. Not if the types of other arrays say how they are split: a number has no such
-        # type.
+        # If only the initial state has a tangent, the input is not read, so a number replaces it. A
+        # number has no type that says how it is split, so this does not apply to split arrays.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
         if not is_whole or nonzero_tangents.keys() != {"initial_state"}:
             return arrays

@@ -78,7 +78,7 @@ class ComputedScan(Scans):
             gate, _, output = steps(arrays)
         if self.reads_states(problem, nonzero_tangents):
             state = self.states(problem, arrays).astype(gate.dtype)
-        else:  # these tangents are 0
+        else:  # states are not read: these tangents are 0
             gate_t = output_t = None
         given = {
             **boundaries_of(arrays),

@@ -7,8 +7,8 @@ Value, tangent and adjoint are kernels. The rules are composed of these kernels:
 primitive its tangent                            its transpose
 ========= ====================================== ===========================
 value     tangent                                adjoint
-tangent   that of a scan, composed               adjoint
-adjoint   that of a reversed scan, composed      tangent
+tangent   tangent of an equivalent scan          adjoint
+adjoint   tangent of an equivalent reversed scan tangent
 ========= ====================================== ===========================
 """
 
@@ -81,7 +81,7 @@ class _LinearScan(Scans):
         return self._adjoint_jvp(params, arrays, nonzero_tangents)
 
     def _scanned(self, params: Params, arrays: Arrays) -> list[jax.Array]:
-        """The tangent as a scan of the tangents of gate times state, plus input."""
+        """The tangent as a scan. Its input is gate_tangent * previous state + input_tangent."""
         gate, problem = arrays["gate"], params.problem
         dtype = boundary_dtype(gate.dtype)
         tangent_in = zero_of(problem, dtype)
@@ -100,7 +100,7 @@ class _LinearScan(Scans):
         return list(self.value(problem, given, wanted).values())
 
     def _by_input(self, params: Params, arrays: Arrays) -> list[jax.Array]:
-        """The adjoint. The gradient of the gate is the gradient of the input times the states."""
+        """The adjoint, with gate_grad = input_grad * previous state."""
         problem, dtype = params.problem, boundary_dtype(arrays["gate"].dtype)
         wanted = {**params.shapes, "input_grad": problem.shape}
         del wanted["gate_grad"]

@@ -19,7 +19,7 @@ gradient the transpose of both terms: a message, then an adjoint
 ======== ======================================================
 
 A gradient reads the arrays that an adjoint reads. It reads the gates and cotangents a second time,
-to compute the message from later devices.
+to compute the message that the devices exchange.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from .spec import LOG_GATE
 
 __all__ = ["scan_parts"]
 
-#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling sends about log2(devices)
-#: messages in sequence. It is used if an all-gather would send this many bytes more than doubling.
+#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling (``_by_doubling``) sends about
+#: log2(devices) messages in sequence. It is used if an all-gather would send this many bytes more.
 _MORE_BYTES = 1 << 20
 
 
@@ -326,7 +326,8 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
     tangents_of = {name: tangent_of(name) for name in scan.operation.results}
     shapes = {t: scan.shape(name, problem, arrays) for name, t in tangents_of.items()}
     here = scan.jvp(problem, {**known, **own}, shapes)
-    # The tangents of the gates account for the product. Its own tangent is not used here.
+    # The jvp of the part already includes the tangents of its gates, so that of their product is
+    # not used here.
     ends = part.gathered({"ends": here["final_tangent"]})
     before = part.entering({**values, **ends})
     through = scan.jvp(problem, {**known, "initial_tangent": before}, shapes)

@@ -30,7 +30,7 @@ class _Plan(NamedTuple):
     """A checked call without its arrays."""
 
     prepared: native.Prepared
-    operands: Sequence[tuple[int, DType | None]]  #: indices into the values; types of copies
+    operands: Sequence[tuple[int, DType | None]]  #: (index of a value, type of its copy or None)
     results: list[tuple[tuple[int, ...], DType]]
 
     def run(self, values: Sequence[Any]) -> list[Array]:

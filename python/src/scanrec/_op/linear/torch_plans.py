@@ -30,7 +30,7 @@ class _Plan(NamedTuple):
     """A checked call without its tensors."""
 
     prepared: _native.Prepared
-    final: tuple[tuple[int, ...], torch.dtype] | None  #: for a final state
+    final: tuple[tuple[int, ...], torch.dtype] | None  #: shape and type of the final state
 
     def run(self, values: Sequence[Any]) -> Tensor | tuple[Tensor, Tensor]:
         """Return the results of the call on values of the plan's layout, aligned or not."""

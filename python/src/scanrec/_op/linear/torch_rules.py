@@ -3,8 +3,8 @@
 same functions again.
 
 The value, the tangent and the adjoint of a scan are operators. Derivatives of tangent and adjoint
-come from compositions of scans that compute the same values. Forward mode of a tangent or an
-adjoint runs its composition instead.
+come from compositions of scans that compute the same values. In forward mode, a tangent
+or an adjoint runs its composition instead of its operator.
 
 All tensors have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
 (initial and final states) have extent 1 in time. Resets may have one step more than the input. The
@@ -259,7 +259,7 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent, which reads states if the gate has a tangent."""
     if tangents[0] is None:
         of = of.without_states()
-    if levels().count("Jvp") > 1:  # The caller handles the innermost level.
+    if levels().count("Jvp") > 1:  # Outer levels differentiate the tangent: Tangent has no jvp.
         return composed_tangent(of, tangents, problem)
     tangent, final = Tangent.apply(*of, *tangents, problem)
     return tangent, final
@@ -269,7 +269,7 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
 
 
 def composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
-    """The tangent as a scan. States times the tangent of the gate are added to its input."""
+    """The tangent as a scan. Its input is gate_t * previous state + input_t."""
     gate, dtype = of.gate, boundary_dtype(of.gate.dtype)
     gate_t, input_t, initial_t = tangents
     input = gate.new_zeros((), dtype=dtype) if input_t is None else input_t.to(dtype)
@@ -316,7 +316,7 @@ def _composed_adjoint(
 
 
 def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
-    """Return the state before every step, in the type that is computed in. Absent states are 0."""
+    """Return the state before every step, in the type of boundary states. Absent states are 0."""
     dtype = boundary_dtype(like.dtype)
     zero = like.new_zeros((), dtype=dtype)
     states = (zero if state is None else state.to(dtype)).expand(problem.shape)

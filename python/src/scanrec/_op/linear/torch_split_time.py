@@ -8,8 +8,8 @@ earlier parts give the state before a part.
 Maps are computed, sent and composed in the wide type: float64 or complex128. They form a linear
 recurrence too, and the same scan computes it from the first part to the last. Results therefore do
 not depend on the order in which messages arrive. The adjoint composes maps in the opposite
-direction. They consist of conj(a_k), and of the gradient of the state before the part if no later
-part contributes.
+direction. Such a map consists of conj(a_k), and of the gradient of the state before the part if no
+later part contributes.
 
 A process may have several pieces of the sequence, side by side in its tensors. Each piece has its
 own map. A process sends all of its maps in one message.
@@ -59,7 +59,7 @@ def group_of(group: Any) -> dist.ProcessGroup:
 
 
 class _Parts(NamedTuple):
-    """The pieces of a sequence that processes have."""
+    """The pieces of the sequence, and the process that has each of them."""
 
     group: dist.ProcessGroup
     backwards: bool
@@ -87,7 +87,7 @@ class _Parts(NamedTuple):
 
     @property
     def positions(self) -> list[int]:
-        """The positions of this process's pieces in that order."""
+        """The positions of this process's pieces in the order of time."""
         order, rank = self.order, self.rank
         return [order.index((rank, i)) for i in range(len(self.ranges[rank]))]
 
@@ -211,7 +211,7 @@ def agree(
 
 @contextmanager
 def telling(group: Any) -> Iterator[None]:
-    """Tell the other processes if this one raises an error before the call that follows."""
+    """Tell the other processes if the body raises an error: they wait for this one in the call."""
     try:
         yield
     except Exception as error:
@@ -255,7 +255,7 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
         small = Problem(tuple(shape), axis, problem.reverse)
         of = Scanned(piece.to(wide), None, reset_mask, None)
         _, product = tangent_of(of, (None, None, product), small)
-        # A product of 0 stays 0. If later gates are not finite, the final states from 0 show it.
+        # A product of 0 stays 0. If a later gate is not finite, nor is the final state from 0.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
             break
     return _finite(product)

@@ -18,7 +18,7 @@ _STORED = (("float32", "bfloat16", "float16"), "complex64"), (("float64",), "com
 
 
 class _Types(NamedTuple):
-    real: Any  #: the real type that is computed in
+    real: Any  #: the real type in which kernels compute
     stored: tuple[Any, ...]  #: the types of real arrays
     mixed: tuple[Any, ...]  #: the types of arrays that may be complex if A is
 
@@ -128,7 +128,7 @@ class Checks(ABC):
         constant:
             Whether B and C may be constant over time.
         values:
-            The steps, B, C, D, z and the bias of the steps, by their names in the call.
+            The step sizes, B, C, D, z and the bias of the step sizes, by their names in the call.
         """
         delta, b, c, d, (_, z), bias = values.items()
         return {
@@ -143,7 +143,8 @@ class Checks(ABC):
         }
 
     def state(self, x: Any, lead: Shape, rows: Array | None) -> Array:
-        """Return the state of a step, of shape ``lead`` or with any number of rows."""
+        """Return the state of a step. Its leading axes are ``lead``, or with ``rows`` any number of
+        rows."""
         state = self.typed("state", x, may_be_complex=True)
         if self.a.dtype not in (self.real, state.dtype):
             expected = f"{_name(self.a.dtype)}, like 'A'"
@@ -162,7 +163,7 @@ class Checks(ABC):
 
 
 def has_padding(rows: Array, held: int) -> bool:
-    """Whether any of these is not a row of a state with ``held`` rows. Raises ValueError if a row
+    """Whether any index is out of range for a state with ``held`` rows. Raises ValueError if a row
     occurs twice."""
     given = rows.flatten().tolist()
     inside = [row for row in given if 0 <= row < held]

@@ -3,8 +3,8 @@
 
 Operands have the axes of the C interface. B and C either vary over time and have groups of
 channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have one
-step more. The type of ``a`` is the one that is computed in. If it is complex, B and C that vary
-over time may be real, with real and imaginary parts side by side.
+step more. Kernels compute in the type of ``a``. If it is complex, B and C that vary over time
+may be real, with real and imaginary parts side by side.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _SelectiveScan(Fused):
     def composed(self, problem: SelectiveProblem, arrays: Arrays) -> dict[str, jax.Array]:
         """Compute the results with arrays (batch, time, channel, state)."""
         u, a = arrays["u"], arrays["a"]
-        dtype, (batch, steps, channels) = np.finfo(a.dtype).dtype, u.shape  # the real one
+        dtype, (batch, steps, channels) = np.finfo(a.dtype).dtype, u.shape  # the real type
         x, step = u.astype(dtype), arrays["delta"].astype(dtype)
         if "delta_bias" in arrays:
             step = step + of_rank(arrays["delta_bias"], 3)

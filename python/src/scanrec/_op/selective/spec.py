@@ -61,7 +61,7 @@ A:
 D, delta_bias:
     ``(D,)``, 0 if absent.
 delta_softplus:
-    Whether the steps are ``softplus(delta + delta_bias)``. Above 20, softplus is the identity.
+    Whether the step sizes are ``softplus(delta + delta_bias)``. Above 20, softplus is the identity.
 return_final, return_last_state:
     Whether to return a pair, the outputs and the final state. The latter is ``(..., D, N)`` in the
     type of ``A``.

@@ -78,10 +78,10 @@ def selective_scan(
     Parameters
     ----------
     u:
-        ``(B, D, L)``. In the shapes of other arguments, ``...`` is B.
+        ``(B, D, L)``. In the shapes of other arguments, ``...`` stands for the batch axis.
     B, C:
         ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)`` if constant over
-        time. Complex if ``A`` is. ``B`` and ``C`` of every step may then also be real with
+        time. Complex if ``A`` is. If they vary over time, they may then also be real with
         ``2 * L`` numbers, in which real and imaginary parts alternate.
     resets:
         Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, with all L steps or
@@ -90,10 +90,10 @@ def selective_scan(
     cu_seqlens:
         int32 or int64, ``(S + 1,)``, for S concatenated sequences in a batch of 1: the numbers of
         steps before each sequence and in all, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
-        ``initial_state`` and the final state are then ``(S, D, N)``, one per sequence. With either
-        of them, each sequence is a separate native call. Otherwise there is one native call.
+        ``initial_state`` and the final state are then ``(S, D, N)``, one per sequence. If either
+        is used, each sequence is a separate native call. Otherwise there is one native call.
     intervals:
-        ``(B, L)``: factors of the steps of all channels, for samples at irregular times.
+        ``(B, L)``: factors of the step sizes of all channels, for samples at irregular times.
 
     Raises
     ------
@@ -102,7 +102,8 @@ def selective_scan(
 
     Notes
     -----
-    Batching by ``torch.func`` is composed of other operations, like forward mode.
+    Under ``torch.func.vmap`` and in forward mode, other PyTorch operations compute the scan instead
+    of its kernel.
     """
     call = "selective_scan"
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
@@ -219,7 +220,7 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """
     call, expected = "resets_from_cu_seqlens", "an integer of 0 or more"
     _check_lengths(call, cu_seqlens)
-    try:  # Converting a SymInt would fix the length of a program for any length.
+    try:  # Converting a SymInt would tie a program that is compiled for any length to this one.
         steps = length if isinstance(length, (int, torch.SymInt)) else operator.index(length)
     except TypeError:
         steps = None

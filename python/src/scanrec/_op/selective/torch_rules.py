@@ -2,9 +2,9 @@
 """Selective scans in PyTorch: their two operators, and the composition for other derivatives.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
-states (B, D, N), resets (1 or B, 1 or D, L or L + 1). The type of `a` is the one that is computed
-in. If it is complex, b and c that vary over time are real, with real and imaginary parts side by
-side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), stored as a flat tensor.
+states (B, D, N), resets (1 or B, 1 or D, L or L + 1). Kernels compute in the type of `a`. If it is
+complex, b and c that vary over time are real, with real and imaginary parts side by side:
+(B, G, N, 2 L). Checkpoints are (B, K, N, D), stored as a flat tensor.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def selective_state_update(
     state_batch_indices: Tensor | None = None,
 ) -> Tensor:
     """The arguments are those of ``selective_state_update`` of mamba_ssm. They are checked before
-    anything is written. ``state`` is updated in place. In shapes, ``...`` is one batch axis. The
-    call has no derivatives.
+    anything is written. ``state`` is updated in place. In shapes, ``...`` stands for the batch
+    axis. The call has no derivatives.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def selective_state_update(
     tensors = state, *operands.values()
     if layouts is not None and (made := _plan_of(given, tensors, softplus)) is not None:
         return _run(_plans.keep((softplus, *layouts), made), given)
-    # The operator rejects tensors whose derivatives or batches are recorded, so it must get them.
+    # If derivatives or batches are recorded, the operator raises an error. run_below does not.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, rows, softplus)

@@ -10,8 +10,8 @@ Apply a diagonal state space to sequences, as S5 does::
     x[t] = gate * x[t-1] + scale * (B u[t])
     y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
 
-``gate`` and ``scale`` discretise ``lambda_`` with the steps ``exp(log_step)``. Differentiable in
-all real and complex arguments.
+``gate`` and ``scale`` discretise ``lambda_`` with the step sizes ``exp(log_step)``. Differentiable
+in all real and complex arguments.
 
 Parameters
 ----------
@@ -25,7 +25,7 @@ b, c:
 d:
     ``(H,)``, real, 0 if absent. It requires Q = H.
 log_step:
-    ``(P,)``, real: logarithms of the steps. If absent, all steps are 1.
+    ``(P,)``, real: logarithms of the step sizes. If absent, all step sizes are 1.
 initial_state:
     Complex, any shape that broadcasts to ``(..., P)``: the state before the first step, or with
     ``reverse`` after the last. 0 if absent. Bidirectional systems do not support it.
@@ -34,8 +34,8 @@ discretisation:
 conjugate_symmetry:
     Whether the P states represent 2 P states in conjugate pairs.
 intervals:
-    Factors of the steps, for samples at irregular times. Any shape that broadcasts to ``(..., T)``.
-    The factor of a sample scales the step by which the state reaches it, in either direction.
+    Factors of the step sizes, for samples at irregular times. Any shape that broadcasts to
+    ``(..., T)``. The factor of a sample scales the step that leads to it, in either direction.
 reverse:
     Whether to compute ``x[t] = gate * x[t+1] + ...``. The final state is then that of the first
     step. No array is flipped. Bidirectional systems do not support it.

@@ -94,7 +94,8 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":
             v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
-        # log(1 - z): computing 1 - z would lose digits near 1, and give 0 too early for large z.
+        # The log gate is log(1 - sigmoid(update)) = -softplus(update). Its first form would lose
+        # digits near 1, and give log(0) too early for a large update.
         state, final = linear_scan(
             -jax.nn.softplus(update),
             jax.nn.sigmoid(update) * v,

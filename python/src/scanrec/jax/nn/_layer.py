@@ -24,7 +24,7 @@ from ..._types import State
 
 __all__ = ["Arrays", "Key", "Layer", "Parameters", "Result", "Time", "saved_by_name"]
 
-#: Arrays by name, in dictionaries by direction, by layer:
+#: Arrays by layer, then by direction, then by name:
 #: ``params["layer_0"]["forward"]["weight"]``.
 Parameters: TypeAlias = dict[str, dict[str, dict[str, jax.Array]]]
 Arrays: TypeAlias = Mapping[str, jax.Array]

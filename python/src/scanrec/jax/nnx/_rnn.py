@@ -108,7 +108,7 @@ class RNN(nnx.Module, Generic[State]):
         seq_lengths:
             Integers ``...``, from 1 to T: the number of steps of each sequence. The steps after
             them are padding, and their outputs are meaningless. Other integers raise ValueError. In
-            a traced call and on a GPU, their values are unknown, and they are clipped.
+            a traced call and on a GPU, the values are not read, and invalid ones are clipped.
         return_carry:
             Whether to return ``(carry, outputs)``, with the state after the last step of each
             sequence. With ``seq_lengths`` it needs ``initial_carry=None``.

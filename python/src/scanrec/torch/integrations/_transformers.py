@@ -175,7 +175,7 @@ def _copy_of(
 
 
 def _of_one_type(x: Tensor, *weights: Tensor | None) -> list[Any]:
-    """Convert weights, which mixers keep in float32, to the type that x is computed in."""
+    """Convert weights, which mixers keep in float32, to the type in which kernels compute for x."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     return [None if w is None else w.to(dtype) for w in weights]
 

@@ -86,7 +86,7 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
 
 
 def _resets(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
-    """For each k below `count`: whether a sequence starts between each step and the k-th before it.
+    """Return, for each k below `count`, whether a reset separates a step from the k-th before it.
 
     `first` and the masks are ``(B, 1, T)``.
     """
