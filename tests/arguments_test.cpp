@@ -266,8 +266,8 @@ TEST_CASE("overflowing byte counts are rejected, and strides of empty arrays are
                   view(other.data(), shape, {odd, odd, odd, odd}), {.order = direction::reverse});
     }
   CHECK(other[0] == 0);
-  // The strides matter for an array that is read for a sum over an empty axis: gradients must not
-  // overlap it.
+  // An array with a zero stride along its empty axis has elements. Its other strides matter,
+  // because gradients must not overlap these elements.
   refuses(one, "gate", "address space", [&] {
     const extents empty{.batch = 0, .time = 5, .channel = 4};
     const view gate(one.data(), empty, {0, most, 1});

@@ -29,8 +29,8 @@ std::int64_t workspace_bytes(const on_device<Backend>& on, const scanrec::proble
 }
 
 #if defined(__CUDACC__)
-/// Adds the reset after the last step to the reset mask of a problem if the scan reads it. The
-/// arrays of a problem leave out that step.
+/// Extends the reset mask of a problem by the reset after the last step, if the scan reads that
+/// reset. The mask in a problem has only the resets of its steps.
 template <class R>
 scanrec::problem with_last_reset(const R& r, scanrec::problem p) {
   if constexpr (requires { r.resets; })

@@ -16,8 +16,8 @@
 
 namespace tested {
 
-/// The calls of a backend whose blocks synchronise, or null. Under the address sanitizer only
-/// uint32 has them (see push_device_backends).
+/// The calls of a backend whose blocks synchronise, or null. Under the address sanitizer, only
+/// uint32 has these calls (see push_device_backends).
 template <class T, class Backend>
 std::shared_ptr<const backend_of<T>> synchronising_calls_of([[maybe_unused]] const Backend& on) {
 #if defined(__SANITIZE_ADDRESS__)

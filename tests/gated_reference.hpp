@@ -120,8 +120,8 @@ struct cell_again<ifo_pooling<Z, G>> {
   }
 };
 
-/// A state and the sum of the magnitudes of its terms (`size`). A backend that adds the terms in
-/// another order may be off by a number of roundings of `size` more.
+/// A state and the sum of the magnitudes of its terms (`size`). If a backend adds the terms in
+/// another order, the bound grows by a few roundings of `size` (off_by).
 template <class N>
 struct carried {
   N x{};

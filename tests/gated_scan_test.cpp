@@ -157,8 +157,8 @@ TEST_CASE("gradients in place do not race with recomputed states", "[tiled][gate
 }
 
 TEST_CASE("zoneout works with broadcast pre-activations", "[backends][gated]") {
-  // With one gate for all steps and no zoneout mask, triangular_matmul would use one triangle for
-  // all.
+  // With one gate for all steps and no zoneout mask, triangular_matmul would use one matrix for all
+  // chunks of steps.
   const extents shape{.batch = 2, .time = 90, .channel = 6};
   std::vector<double> z = random_numbers(6, 1), f = random_numbers(6, 2), h(1080), want(1080);
   std::vector<std::uint8_t> mask(1080);

@@ -114,10 +114,10 @@ inline scanrec::strides random_strides(const scanrec::extents& shape, broadcasts
           .group = strides[group]};
 }
 
-/// The memory between the first and the last element of an array.
+/// The memory from the lowest to the highest address of an array.
 struct spanned {
-  std::int64_t elements;   // number of elements that fit
-  std::int64_t first = 0;  // position of index 0 among them
+  std::int64_t elements;   // size of the memory, in elements
+  std::int64_t first = 0;  // position of the element with index 0
   spanned(const scanrec::extents& shape, const scanrec::strides& strides) {
     std::int64_t high = 0;
     bool empty = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of operator scans with elements larger than the byte budget of a strip, and with elements
-// whose alignment exceeds that of SIMD vectors.
+// Tests of operator scans with elements larger than the byte budget of a strip (adjacent channels
+// that are processed together), and with elements whose alignment exceeds that of SIMD vectors.
 #include <array>
 #include <atomic>
 #include <cstdint>

@@ -2,12 +2,12 @@
 // A stress test of the protocol between blocks of cuda::look_back, for GPUs and the emulator. It
 // makes many calls with one kept workspace while other work runs.
 //
-// Elements are uint32, whose messages have one word, or doubles that hold integers, whose maps have
-// two. Results are exact in any order of operations and equal those of the loop bit for bit. Gates
-// are odd (1 and -1 for doubles), so every state depends on all earlier inputs. Every call scales
-// its inputs, and so its results, by another odd factor (32 factors in turn for doubles). Stale
-// messages of an earlier call and unwritten results therefore change bits. A variant with rounded
-// doubles, scaled by powers of two, shows whether bits depend on timing.
+// Elements are uint32, whose messages between blocks take one word, or doubles that hold integers,
+// whose maps take two words. Results are exact in any order of operations and equal those of the
+// loop bit for bit. Gates are odd (1 and -1 for doubles), so every state depends on all earlier
+// inputs. Every call scales its inputs, and so its results, by another odd factor (32 factors in
+// turn for doubles). Stale messages of an earlier call and unwritten results therefore change bits.
+// A variant with rounded doubles, scaled by powers of two, shows whether bits depend on timing.
 #pragma once
 
 #include <cstddef>

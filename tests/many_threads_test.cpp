@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests that long calls give the same bits for 1 to 128 threads, on any number of cores. They cover
-// strips whose width depends on the threads, and split time. Some plans give all tiles of a work
-// item to one worker, in order. Others let workers take tiles of any work item.
+// split time, and strips (blocks of adjacent channels) whose width depends on the threads. Some
+// plans give all tiles of a work item to one worker, in order. Others let workers take tiles of any
+// work item.
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -62,8 +62,8 @@ void take(worst& w, R x) {
     w.any_exp = 1e9;
   }
   if (x <= 0 && got != simd::exp_of_negative(x)) w.any_exp = 1e9;
-  // exp_in_two_parts: the error of its logarithm in units of roundoff of the logarithm. Values
-  // whose rest may be subnormal are left out.
+  // exp_in_two_parts: how far log(value + rest) is from x, relative to x, in units of roundoff.
+  // Values whose rest may be subnormal are left out.
   const auto parts = simd::exp_in_two_parts(x);
   if (any > static_cast<long double>(least) / std::numeric_limits<R>::epsilon() &&
       any < std::numeric_limits<R>::max()) {

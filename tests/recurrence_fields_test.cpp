@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of the array lists of recurrences: their number, the neighbours that steps read, and the
-// order of outputs, which must match the problem of the call.
+// Tests of the array lists of recurrences: the number of arrays, the neighbouring step that a step
+// reads, and the order of outputs, which must match the problem of the call.
 #include <complex>
 #include <cstdint>
 #include <string>

@@ -143,7 +143,7 @@ double apart(const V& got, const M& want) {
 template <class R, class Backend>
 void check(const std::string& name, s5_system<R> system, const extents& shape, bool varies,
            std::int64_t more_steps, Backend on, bool in_place = false) {
-  // The workspace either holds anything, or zeros that the call must restore.
+  // The previous contents of the workspace are either arbitrary, or zeros that the call restores.
   const bool kept = !in_place;
   INFO(name << ", T " << shape.time << ", varies " << varies << ", in place " << in_place);
   const tested::device_stream s;

@@ -195,7 +195,8 @@ class call {
         return unit();
     };
     fill(in.u, shape, numbers.u, unit);
-    // Step sizes from zero to moderate. With softplus, a few are far above its threshold.
+    // Step sizes are near or below 1. With softplus, 2 % of its arguments are about 30, far
+    // above its threshold of 20.
     fill(in.delta, shape, numbers.delta, [&] {
       if (!p.softplus) return 0.02 + 0.5 * fraction() - (p.grows ? 0.1 : 0.0);
       return fraction() < 0.02 ? 30.0 : 3 * unit() - 2;

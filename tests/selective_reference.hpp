@@ -118,7 +118,8 @@ struct problem {
   bool b_steps = true, c_steps = true;
   bool softplus = true, d = true, z = true, bias = true, initial = true;
   bool intervals = false;
-  // 0: absent; 1: one column for all channels; 2: one per channel; 3 and 4: one more step.
+  // 0: absent; 1: one column for all channels; 2: one per channel; 3 and 4: as 1 and 2, with a
+  // reset after the last step.
   int resets = 0;
   bool grows = false;
   direction order = direction::forward;
@@ -242,7 +243,8 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
-  // An element of a sum over time passes through at most 128 additions, and then through wide ones.
+  // An element of a sum over time passes through at most 128 additions, and then through additions
+  // in the wide type.
   const auto put = [&](auto& to, const auto& sums) {
     for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };

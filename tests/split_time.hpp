@@ -95,8 +95,8 @@ struct whole {
         factors.push_back(factor);
         terms.push_back(reference::widened(u.at(b, t, c, g)));
         sizes.push_back(reference::magnitude(terms.back()));
-        // The gate connects two adjacent steps, and the reset of the later one masks it. No reset
-        // precedes the gradient of the final state.
+        // The gate connects two adjacent steps, and a reset at the later step masks it. No reset
+        // masks the gradient of the final state.
         const std::int64_t later = ascending ? t : t + 1;
         reset.push_back(resets && !(adjoint && i == 0) &&
                         reset_mask[static_cast<std::size_t>(
@@ -115,7 +115,7 @@ struct whole {
   }
 };
 
-/// The boundaries of parts, of any length including zero.
+/// Random boundaries of parts. A part may be empty.
 inline std::vector<std::int64_t> resets_of(std::int64_t steps, int parts, unsigned seed) {
   std::vector<std::int64_t> with_resets{0, steps};
   reference::generator bits{seed + 5};

@@ -144,8 +144,8 @@ TEST_CASE("products of gates are computed until all of them are zero", "[split_t
   CHECK(products.vanish_after > 70000);
   CHECK(products.vanish_after < 80000);
   CHECK((products.values[0] == 0 && products.values[1] == 0));
-  // Products of float gates vanish earlier. For a constant gate the reported step is a power of
-  // two.
+  // Products of float gates vanish earlier. For a constant gate the reported number of steps is
+  // rounded up to a power of two.
   const float same = 0.99f;
   const std::vector<float> floats(200000, same);
   const sequence_view<const float> copies(floats.data(), shape);

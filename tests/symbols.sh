@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Checks that objects built with different flags share no function. The linker keeps one copy of a weak
 # symbol, and it could keep one that this CPU or GPU cannot run. Optimised objects for x86-64-v3 and v4 may
-# share only the exceptions. Without optimisation, inline functions of the standard library leave symbols too,
+# share only exception classes. Without optimisation, inline functions of the standard library leave symbols too,
 # so only symbols of scanrec are compared. Sealed objects, as in docs/design.md, are tested as well.
 # Use: symbols.sh [--only-o3] [--cuda CUDA_COMPILER] COMPILER INCLUDE_DIRECTORIES...
 # --only-o3 compares only objects at -O3, which takes half a minute and is left out otherwise.

@@ -215,7 +215,7 @@ void with_backends(F f) {
 }
 
 /// The backends that have threads, with this number of threads. `own` selects a custom executor.
-/// The bits of a list entry must not depend on the arguments.
+/// For any arguments, the results of an entry must have the same bits.
 template <class T>
 std::vector<backend<T>> threaded_backends(int threads, bool own) {
   executor e;

@@ -2,6 +2,7 @@
 // Tests of the plan of the tiled backend, on random problems of sizes that are too large to run.
 // Work items and tiles cover every element once, sums count every term once, scratch has its stated
 // size, and no arithmetic wraps or divides by zero (this file is compiled to trap if it does).
+// scanrec/detail/cpu/tile_plan.hpp defines work items, strips and tiles.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -272,16 +273,17 @@ void check_cover(const tile_plan& plan, problems& random) {
   REQUIRE(plan.tile_steps >= 1);
   CHECK(plan.tiles == std::max<std::int64_t>(
                           1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
-  // Another tile may overwrite the inputs of a recomputation with gradients, so tiles must begin at
-  // checkpoints.
+  // States are recomputed from a checkpoint on. Another tile may already have overwritten its own
+  // inputs with gradients, so every tile must begin at a checkpoint.
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
-  // Work items that pass from worker to worker have all rows at the same step.
+  // A work item that passes from worker to worker has a single row, or all its rows process a tile
+  // before the next tile.
   if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);
-  // Tasks in blocks do not wait for other tasks, and their sums need no order.
+  // Tasks that workers claim in blocks do not wait for other tasks, and their sums need no order.
   if (plan.in_blocks) {
     CHECK(plan.threads > 1);
     CHECK(plan.items_whole);
@@ -462,7 +464,7 @@ void check_sums(const problem& p, const tile_plan& plan) {
                        (!summed(axis::batch) || plan.batch_span == plan.shape.batch) &&
                        (!summed(axis::group) || plan.group_span == plan.shape.group);
     CHECK((!o.sum.complete || alone));
-    // Sums that keep the time axis are written tile by tile and nowhere else.
+    // Sums that keep the time axis are complete at the end of every tile.
     CHECK((!o.sum.time_kept || o.sum.complete));
     CHECK((!o.sum.time_kept || plan.rows_together));
     // Rows that are processed one after the other share accumulators, unless each row has its own.
@@ -740,8 +742,8 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
-  // Two threads take three rounds for five work items, or two and a half if items are passed on
-  // from tile to tile. That is impossible with fewer items than threads.
+  // On two threads, five work items take as long as three. If threads take tiles of any item, they
+  // take only as long as two and a half. This does not help with fewer items than threads.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
@@ -916,7 +918,7 @@ TEST_CASE("short rows share a work item unless a sum keeps them apart", "[tile_p
   const problem over_groups =
       adjoint_of(shape, {.batch = dense.batch, .time = 0, .channel = 1, .group = 0});
   CHECK(rows(over_groups, 64).batches == 1);
-  // With this many strips, an item spans all rows and needs no totals.
+  // With this many strips, an item spans all rows, so no sums of several items are added.
   extents wide = shape;
   wide.channel = 4 * tile_policy::enough_packs;
   const problem over_all = adjoint_of(wide, {.channel = 1});

@@ -184,7 +184,7 @@ TEST_CASE("steps() and channels() select parts of a view", "[views]") {
   const view shared(x.data(), shape, {.channel = 1});
   CHECK(shared.steps(4, 6).data == x.data());
   CHECK(shared.steps(2, 2).channels(1, 3).data ==
-        x.data() + 1);  // zero strides have addresses without steps
+        x.data() + 1);  // an empty axis of stride 0 has an element
   const view empty(x.data(), {.batch = 0, .time = 6, .channel = 4}, {most, most, most});
   CHECK(empty.steps(5, 6).data == x.data());
   CHECK(view().steps(0, 0).absent());
@@ -233,7 +233,7 @@ TEST_CASE("reversed() reverses time", "[views]") {
   }
   CHECK(view().reversed().absent());
   CHECK(view(nullptr, shape).reversed().data == nullptr);
-  // A zero batch stride has addresses even without sequences.
+  // An empty batch axis of stride 0 has elements, so the view gets the address of the last step.
   const view sum(x.data(), {.batch = 0, .time = 5}, {.time = 1});
   CHECK(sum.reversed().data == x.data() + 4);
 }

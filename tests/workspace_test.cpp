@@ -76,8 +76,8 @@ TEST_CASE("a call allocates exactly its stated workspace", "[workspace][backends
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(tiles, p);
           CHECK(bytes == describe(tiles, p).workspace_bytes);
-          // At most 1/256 of one array, plus per thread the state of a strip, two running sums, a
-          // map in the wide type (4) and recent steps of one map (3).
+          // At most 1/256 of one array. Plus, per thread and in strip_bytes: 1 for the state of a
+          // strip, 2 for running sums, 4 for a map in the wide type, 3 for recent steps of a map.
           CHECK(bytes <= static_cast<std::int64_t>(n * sizeof(float)) / 256 +
                              threads * 10 * tile_policy::strip_bytes);
           return bytes <= 8192 ? 0 : bytes;
@@ -95,8 +95,8 @@ TEST_CASE("a call allocates exactly its stated workspace", "[workspace][backends
           const tested::backend<float> variant("variant", options);
           const auto of = [&](const problem& p) {
             const auto bytes = workspace_bytes(options, p);
-            // Two maps of two numbers per element of a strip in whole packs, plus accumulators and
-            // triangles.
+            // Two maps of two numbers for every element, with channels in whole packs. The rest is
+            // for accumulators and for the matrices of triangular_matmul.
             const std::int64_t strip = shape.time * detail::round_up(shape.channel, 16);
             CHECK(bytes <= threads * (4 * strip * std::int64_t{sizeof(float)} + (1 << 19)));
             return bytes <= 8192 ? 0 : bytes;
@@ -156,7 +156,7 @@ TEST_CASE("a streaming step does not allocate", "[workspace][streaming][tiled][f
 
 TEST_CASE("indices beyond 2^31 elements are right", "[index][backends][forward]") {
   // Processing 2^33 elements would take too long, so the sequences are short and the strides large.
-  const std::int64_t far = std::int64_t{3} << 31;  // elements between two channels' lines
+  const std::int64_t far = std::int64_t{3} << 31;  // elements between adjacent channels
   const extents shape{.batch = 2, .time = 4, .channel = 2};
   // The memory is only reserved, and few pages are touched.
   const std::size_t bytes = static_cast<std::size_t>(far) * 4 * sizeof(float);
@@ -264,7 +264,8 @@ namespace {
 /// floating-point exception, and there must be none.
 template <class Backend>
 void check_no_exception(Backend backend) {
-  // Two triangles of steps and a part of a third; the channels do not fill a pack.
+  // The steps are two chunks of triangular_matmul and a part of a third. The channels do not fill a
+  // pack.
   const extents shape{.batch = 2, .time = 300, .channel = 5};
   const std::size_t n = shape.batch * shape.time * shape.channel;
   std::vector<float> a(n, 0.5f), u(n, 1), x(n);

@@ -29,7 +29,8 @@ TEST_CASE("gradients of RG-LRU have the golden bits", "[.golden]") {
 // always has the same sign, and would change states by 2e-4 of the largest.
 TEST_CASE("slow decays keep the precision of their logarithms", "[rg_lru][sequential][tiled]") {
   constexpr std::int64_t T = 100000;
-  const float zero = 0, log_decay = -2e-4f;  // at a sigmoid of exactly 1/2
+  // The sigmoid of 0 is exactly 1/2, so decays are exp(log_decay / 2).
+  const float zero = 0, log_decay = -2e-4f;
   const long double a = std::exp(0.5L * log_decay),
                     scale = std::sqrt(-std::expm1(1.0L * log_decay));
   for (const std::int64_t channels : {1, 19}) {

@@ -40,7 +40,7 @@ struct copy_on_its_way {
   std::byte* to;
   const std::byte* from;
   std::vector<std::byte> seen;  // the source at the beginning of the copy
-  std::uint64_t group;          // closed groups before it
+  std::uint64_t group;          // groups that the thread had closed when this copy began
 };
 
 struct block_state;
@@ -67,7 +67,7 @@ struct block_state {
   bool drawn = false;                    // whether it has drawn a ticket
   weak_memory::copy* memory = nullptr;   // its copy of the watched bytes, if any
   std::vector<int> ready;                // threads that can run
-  bool any = false, any_before = false;  // for this barrier and the previous one
+  bool any = false, any_before = false;  // any_of_block of this barrier and the last
 };
 
 }  // namespace cuda_on_host

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of rings of steps in flight: they have the bits of the loop for any order of arrival. Also
-// tests the ring that the policy chooses for a problem.
+// Tests of rings in shared memory: results have the bits of the serial loop, in whatever order
+// copies complete. Also tests the ring that is chosen for a problem.
 #include <algorithm>
 #include <complex>
 #include <cstddef>
@@ -81,7 +81,7 @@ struct arrays {
                      .input_grad = view(5),
                      .initial_grad = state_view<value>(initial_grad.data(), edge)},
                     {.order = order, .initial_state = start, .resets = with_resets});
-    // In place, with a gate shared over time and a gradient that is a sum.
+    // input_grad overwrites the cotangent. The gate is constant in time, so its gradient is a sum.
     const scanrec::strides same{0, 0, 1, 0};
     const sequence_view<T> decay(all[0][0].elements, shape, same);
     linear_scan_vjp(
@@ -130,11 +130,11 @@ TEST_CASE("a ring gives the same bits as registers",
     for (const std::int64_t T_ : {1, 7, 33, 130})
       for (const std::int64_t C : {1, 31, 48}) {
         const extents shape{.batch = 2, .time = T_, .channel = C};
-        check<T>(shape, channels_last(shape), 0);  // by chunk if rows are aligned
+        check<T>(shape, channels_last(shape), 0);  // arrival::by_chunk if rows are aligned
       }
     const extents shape{.batch = 2, .time = 37, .channel = 40};
-    check<T>(shape, channels_last(shape), 1);    // by element, or in place
-    check<T>(shape, time_contiguous(shape), 0);  // by element, or in place
+    check<T>(shape, channels_last(shape), 1);    // by_element, or read_in_place
+    check<T>(shape, time_contiguous(shape), 0);  // by_element, or read_in_place
     check<T>(shape, {.batch = 40 * 48 * 2, .time = 48, .channel = 1, .group = 0}, 0);
     check<T>(shape, {.batch = 40 * 100, .time = 100, .channel = 2, .group = 0}, 0);
   };

@@ -84,7 +84,7 @@ void check_random_problems(int count, std::uint64_t seed) {
       count, seed, on_emulator{&stream},
       [](problem& p) {
         p.shape.batch = 1 + p.shape.batch % 2;
-        p.grows = p.grows && !p.softplus;  // steps of 30 would take floats to infinity
+        p.grows = p.grows && !p.softplus;  // step sizes of 30 would overflow floats
       },
       rate_error<V>);
 }
@@ -116,9 +116,9 @@ TEST_CASE("selective scans on GPUs are within the error bound for every block sh
     of.run(on_emulator{&stream});
     of.check(rate_error<V>);
   };
-  // Blocks with all and with some of their channels. The number of blocks selects four states per
-  // lane in the forward scan, and two and then four in the adjoint. Chunks have a tail, and
-  // elements and states have aligned runs along every axis.
+  // Some blocks have all of their channels, others only a part. The number of blocks selects four
+  // states per lane in the forward scan, and two and then four in the adjoint. The 35 steps make
+  // one complete and one incomplete chunk. Elements and states have aligned runs along every axis.
   problem many;
   many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
   many.resets = 2;

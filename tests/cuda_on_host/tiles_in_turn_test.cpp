@@ -75,8 +75,9 @@ bool operator==(const arrays<T>& x, const arrays<T>& y) {
          same(x.initial_grad, y.initial_grad);
 }
 
-/// Runs look_back and the loop. Segments of 2 steps make small tiles. With 0, segments have their
-/// full size, and arrays contiguous along time are copied to shared memory in rows.
+/// Runs look_back and the serial loop, and compares the results. Segments of 2 steps make small
+/// tiles. If `segment_steps` is 0, segments have their full size, and arrays contiguous along time
+/// are copied to shared memory in rows.
 template <class T>
 void check(arrays<T> given, direction order, int segment_steps = 2) {
   arrays<T> wanted = given;
@@ -98,9 +99,9 @@ void check(arrays<T> given, direction order, int segment_steps = 2) {
   CHECK((room == std::vector<double>(room.size())));  // no tickets and no messages
 }
 
-/// Shapes for which just over 512 tiles cover all sequences over the steps of one tile. In `along`,
-/// a tile has 256 steps of one sequence, or of several if they are short; in `across`, 16 steps of
-/// 16 channels.
+/// Shapes with just over 512 channel blocks, so that tiles run in turn. In `along`, a tile has up
+/// to 256 steps of one sequence, or several short sequences. In `across`, it has 16 steps of 16
+/// channels.
 constexpr extents along(std::int64_t steps) {
   return {.batch = 2, .time = steps, .channel = steps > 128 ? 260 : 1040};
 }

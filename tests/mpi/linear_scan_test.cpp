@@ -71,7 +71,8 @@ struct results {
   }
 };
 
-/// Checks that results have the bits of the whole; for numbers that do not round.
+/// Checks that the results of a part have the same bits as those of a scan of the whole sequence.
+/// Requires a type whose arithmetic is exact.
 template <class T>
 void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t begin,
                 std::int64_t end) {
