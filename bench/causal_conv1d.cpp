@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions with four taps and their adjoint, against a copy baseline that reads and
-// writes the same arrays.
+// Times causal convolutions with four taps, and their adjoint, against a copy baseline that reads
+// and writes the same arrays.
 #include <cstdint>
 #include <string>
 #include <vector>

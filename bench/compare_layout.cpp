@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Padding before the code of compare_module.cpp and a benchmark, which moves it to other addresses.
+// Padding in front of all other code of a comparison module, so that its code has other addresses.
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 // Linkers put this section before all other code.

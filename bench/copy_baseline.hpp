@@ -60,8 +60,9 @@ struct traffic {
 using read_arrays = std::array<const float*, 6>;
 using written_arrays = std::array<float*, 4>;
 
-/// Reads `Reads` arrays of `bytes` bytes and writes `Writes` of them, line by line. `sink` receives
-/// the result of a baseline that writes nothing, so that its reads are not optimised away.
+/// Reads `Reads` arrays and writes `Writes` others, one cache line at a time. Each array has
+/// `bytes` bytes. If nothing is written, `sink` receives sums, so that the reads are not optimised
+/// away.
 template <int Reads, int Writes>
 void baseline(const read_arrays& in, const written_arrays& out, std::int64_t bytes, bool stream,
               int threads, float* sink) {

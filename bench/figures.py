@@ -147,7 +147,7 @@ def closure(root, sources):
 
 
 def essence(name, text):
-    """The part of a source that a compiler or interpreter sees. Sources of equal essence behave alike."""
+    """The part of a source that a compiler or interpreter sees. Only changes of this part count."""
     if name.endswith(".py"):
         tree = ast.parse(text)
         for node in ast.walk(tree):
@@ -159,7 +159,7 @@ def essence(name, text):
         return ast.dump(tree)
     if name.endswith(".sh"):
         return re.sub(r"^\s*#.*\n", "", text, flags=re.M)
-    # Included files are compared themselves.
+    # Lines with #include are dropped, because the included files are compared separately.
     return CODE_OR_COMMENT.sub(lambda match: match[1] or "", INCLUDE.sub("", text))
 
 

@@ -5,8 +5,8 @@
 // with linear scans of exponentials that are first written to arrays.
 //
 // Counters: those of measure.hpp; `kept`, the memory that a policy keeps between forward and vjp;
-// and `workspace`, that of the call. The last two are fractions of one (batch, time, channel)
-// array.
+// and `workspace`, the size of the call's workspace. The last two are fractions of one
+// (batch, time, channel) array.
 #include <cstdint>
 #include <functional>
 #include <string>

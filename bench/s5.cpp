@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Times S5 at (16, 4096, 64 states): the whole call and its adjoint, for regular and irregular
-// samples. Also times the scan of S5 alone against the copy baseline, and its adjoint with and
-// without the gradient of lambda.
+// Times S5 at (16, 4096, 64 states): the whole call and its adjoint, for samples at regular and at
+// irregular times. Also times the scan of S5 alone against the copy baseline, and its adjoint with
+// and without the gradient of lambda.
 //
 // Counters: those of measure.hpp for the scans. Whole calls report their time; with regular
 // samples, also the scan's share of it.

@@ -6,8 +6,8 @@
 //
 // one level    All maps are gathered, and applied to a state from left to right.
 // two levels   Maps are gathered within groups and composed to one map per group, and these are
-//              gathered between groups. The maps of the earlier groups are applied to a state, then
-//              those of the earlier parts of its own group.
+//              gathered between groups. A process applies the maps of the earlier groups to a
+//              state, and then the maps of the earlier parts of its own group.
 // doubling     In round r a process composes its map with that of the process 2^r before it.
 #include <algorithm>
 #include <bit>
@@ -84,8 +84,8 @@ void compose(std::span<map> earlier, std::span<const map> later) {
 struct work {
   double acts, combines, received;
 };
-/// A scheme. `roundings` is L of docs/numerics.md, where a part counts as one step: the number of
-/// roundings of a term that do not increase its age.
+/// A scheme. `roundings` is L of docs/numerics.md: the roundings of a term beyond those that P
+/// counts for each step of its age. Here a part counts as one step.
 struct scheme {
   const char* name;
   int roundings;
@@ -191,7 +191,7 @@ double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes)
 
 /// Differences from the results of the scheme `one level`, and errors.
 struct outcome {
-  double differ, floats_differ;  // fractions of the states, as folded and in the compute type
+  double differ, floats_differ;  // fractions of the states, before and after conversion to float
   std::int64_t begins;           // the first part after which a state differs
   double fold_error, error;      // fractions of the bound
 };

@@ -12,8 +12,8 @@
 // run        the scans of all parts but the first
 //
 // The first process also runs the whole scan, with one thread and with all cores, and computes the
-// maps of the whole sequence, while the others sleep. Figures are those of the slowest process, and
-// the fastest of several runs. In the phases, every process has one thread.
+// maps of the whole sequence, while the others sleep. A figure is the time of the slowest process,
+// in the fastest of several runs. In the phases, every process has one thread.
 // With fewer cores than processes, the processes share cores, and figures show no gain from more
 // processes.
 #include <mpi.h>
@@ -147,7 +147,7 @@ pieces forward(const arrays& part, const arrays& all, std::int64_t last_begin) {
       .last = [=] { return row(part.state, 0); },
       .last_alone = [=] { return row(all.state, last_begin); }};
 }
-// The array of inputs serves as the gradient of the states.
+// The array of inputs is also passed as the gradient of the states.
 pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& entering) {
   const tiled one{.threads = 1};
   const auto before = [entering, shape = part.gate.shape] {
@@ -324,7 +324,8 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
   constexpr double never = std::numeric_limits<double>::infinity();
   times fastest;
   fastest.fill(never);
-  // The whole call; one process with one thread, and with all cores; the maps by one process.
+  // Times of the whole call, and of the first process alone: the scan with one thread, the scan
+  // with all cores, and the maps.
   std::array<double, 4> calls{never, never, never, never};
   double off = 0;
   for (int run = 0; run < runs; ++run) {

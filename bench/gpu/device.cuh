@@ -145,8 +145,8 @@ class machine {
   }
   void wait() const { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
-  /// Fills the L2 cache with unrelated data. Writes come first, so that no measured call pays for
-  /// writing them back.
+  /// Fills the L2 cache with unrelated data: first by writes, then by reads. The reads evict the
+  /// written lines, so that no measured call pays for writing them back.
   void flush_cache() const {
     check(cudaMemsetAsync(flushed_[0].data(), 1, static_cast<std::size_t>(flushed_[0].bytes()),
                           stream),
@@ -165,7 +165,7 @@ class machine {
     end_.wait();
     return end_.seconds_since(begin_);
   }
-  /// Seconds of `times` consecutive calls of `queue`, with the cache as they leave it.
+  /// Seconds of `times` consecutive calls of `queue`. The cache is not emptied before them.
   double seconds_of(const std::function<void()>& queue, int times) const {
     begin_.record(stream);
     for (int i = 0; i < times; ++i) queue();

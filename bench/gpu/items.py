@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-# Seconds of each stage.
+# Time limits of the stages, in seconds.
 STAGES = {"first": 265, "second": 330}
 # Kinds of items, which bench/gpu/run.sh selects by name.
 PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python")
@@ -48,7 +48,7 @@ class Item:
     says: tuple = ()  # regular expressions; the item fails unless its output matches all
     modules: str = ""  # Python modules that it needs
     wants: str = ""  # element types whose tests the program must contain
-    environment: tuple = ()  # variables; a *PATH value is prepended
+    environment: tuple = ()  # (name, value) of variables; a value of *PATH is prepended
 
     @property
     def benchmark(self):
@@ -301,7 +301,7 @@ def second():
     yield peer("torch.associative_scan", "torch")
     yield peer("lax.associative_scan", "jax")
     yield peer("accelerated_scan.triton", "torch accelerated_scan")
-    # Only the profiles follow, because managed memory can hang a GPU.
+    # This item uses managed memory, which can hang a GPU, so only the profiles come after it.
     yield Item(
         "second",
         "tests",

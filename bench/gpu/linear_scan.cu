@@ -34,7 +34,8 @@ void run_on_host(call what, const arrays<float>& a) {
                     {.gate_grad = array(3), .input_grad = array(4)});
   for (int i = reads; i < all; ++i)
     check(cudaMemcpy(a.data[i], host[i].data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-  // A copy from pageable memory may return early, and the next one is in a non-blocking stream.
+  // A copy from pageable memory may return before it is complete, and the stream of the benchmarks
+  // would not wait for it.
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 

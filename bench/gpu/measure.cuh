@@ -212,7 +212,7 @@ inline void measure(benchmark::State& state, const subject& s) {
                           cudaMemcpyDeviceToDevice, gpu.stream),
           "cudaMemcpyAsync");
   };
-  // Warm up: the copy baseline raises the GPU's clocks, and the call warms itself up.
+  // Warm up: first the copy baseline, so that the GPU raises its clocks, and then the call.
   for (const stopwatch spent; spent.seconds() < p.warm;) gpu.seconds_of(run_baseline);
   for (int i = 0; i < 3 && once < p.long_call; ++i) once = gpu.seconds_of(call);
   const int samples = once < p.long_call ? p.samples : std::min(p.samples, p.few_samples);

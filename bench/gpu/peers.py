@@ -20,14 +20,15 @@ import sys
 import selective_peers as selective
 from frameworks import Absent, Jax, Torch, import_or_absent, short
 
-# Shape (batch, time, channel), and whether steps are contiguous, in the order (batch, channel, time).
+# Shape (batch, time, channel), and whether arrays are stored as (batch, channel, time), so that
+# steps are contiguous.
 WORKLOADS = {
     "channels_last": ((32, 4096, 1024), False),
     "time_contiguous": ((8, 65536, 1536), True),
     "two_million_steps": ((1, 1 << 21, 256), False),
     "complex_lambda": ((64, 4096, 256), True),
 }
-# Arrays that a linear scan and a selective scan read and write at least once.
+# How many arrays each call must read or write: of a linear scan, and of a selective scan.
 ARRAYS = {"forward": (3, 4), "vjp": (5, 7)}
 CALLS = tuple(ARRAYS)
 LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
@@ -98,7 +99,7 @@ def hgrn(name):
 
 
 def mamba(torch, gates, inputs, grads, _):
-    """The selective scan with one state per channel: exp(-step) is the gate."""
+    """The selective scan with one state per channel: exp(-step size) is the gate."""
     module = import_or_absent("mamba_ssm.ops.selective_scan_interface")
     steps = -gates.log()
     ones = torch.ones(gates.shape[1], 1, device=gates.device)
@@ -184,7 +185,8 @@ def check(states, gates, inputs, axis):
 
 def prepare(framework, make, name, quick):
     """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, if
-    there are many steps; a copy of an array; and the steps, elements and bytes of an array."""
+    there are many steps; a call that copies an array; and the steps, elements and bytes of an
+    array."""
     if name in selective.WORKLOADS:
         (batch, steps, channels), narrow = selective.WORKLOADS[name]
         steps = 512 if quick else steps

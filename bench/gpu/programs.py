@@ -19,7 +19,7 @@ MOST_FAILURES = 5  # assertion failures after which a test ends
 MOST_SECONDS = 15  # for a program to list its tests
 MOST_OUTPUT = 64 << 20  # bytes that a process may write to its log
 SANITIZERS = ("memcheck", "racecheck")
-# Request sections, since metric names differ per GPU; do not lock clocks.
+# Request sections, because the names of metrics differ between GPUs. Do not lock the clocks.
 PROFILER = (
     "ncu",
     "--clock-control",

@@ -100,7 +100,7 @@ subject make_subject(const std::string& workload, const extents& shape, selectiv
     gpu.fill(l.u, l.n, -1.0f, 1.0f, 0), gpu.fill(l.delta, l.n, -1.0f, 1.0f, 1);
     gpu.fill(l.z, l.n, -1.0f, 1.0f, 2), gpu.fill(l.out_grad, l.n, -1.0f, 1.0f, 3);
     gpu.fill(l.bc, 2 * l.mixed, -1.0f, 1.0f, 4), gpu.fill(l.a_values, l.own, -16.0f, -1.0f, 5);
-    // Steps of about 0.01, as in newly initialised layers.
+    // Step sizes of about 0.01, as in newly initialised layers.
     gpu.fill(l.per_channel, l.shape.channel, 0.5f, 1.5f, 6);
     gpu.fill(l.per_channel + l.shape.channel, l.shape.channel, -5.0f, -4.0f, 7);
     if (what == selective_call::vjp) l.run({}, selective_call::checkpoints);

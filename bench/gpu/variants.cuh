@@ -32,8 +32,8 @@ struct named {
     if constexpr (requires { on.steps_ahead; }) on.steps_ahead = steps_ahead;
     return on;
   }
-  /// The backend with a workspace. Comparison backends would clear everything that they write to a
-  /// kept workspace, so the contents of theirs are declared unknown.
+  /// The backend with a workspace. Comparison backends clear a workspace with kept contents after
+  /// each call. This would be timed, so the contents of their workspace are declared unknown.
   [[nodiscard]] Backend working_in(cuda::workspace w) const {
     if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
         !std::is_same_v<Backend, cuda::look_back>)
@@ -47,7 +47,7 @@ struct named {
 inline constexpr std::tuple backends{
     named<cuda::automatic>{"automatic"},                    // the default: lanes or look_back
     named<cuda::lanes>{"lanes"},                            // a thread per sequence
-    named<cuda::lanes>{"lanes_registers", -1},              // lanes without a ring
+    named<cuda::lanes>{"lanes_registers", -1},              // lanes without a ring in shared memory
     named<cuda::lanes>{"lanes_ring", 96},                   // lanes always with a ring
     named<cuda::look_back>{"look_back"},                    // time split over blocks
     named<cuda::hillis_steele>{"hillis_steele"},            // comparison backends from here on

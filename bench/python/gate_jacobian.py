@@ -23,8 +23,8 @@ import scanrec.jax
 
 BATCH, STATE = 16, 64
 OF = ("initial state", "weights", "lambda", "inputs")
-#: Arrays with 64 or more times as many elements as the final state. Forward mode needs that many
-#: tangents, 25 GB at T = 512, so it is not measured for them.
+#: Arrays with at least 64 times as many elements as the final state. Forward mode needs one tangent
+#: per element, 25 GB at T = 512, so it is not measured for these arrays.
 WIDE = ("weights", "inputs")
 
 

@@ -59,7 +59,7 @@ def gradient_of(scan):
 
 
 def donated(f, arrays, count):
-    """A call of f that writes to the results of the previous call."""
+    """A call of f that writes into the result arrays of the previous call."""
     given = len(arrays)
     jitted = jax.jit(
         lambda *x: f(*x[:given]),

@@ -133,7 +133,7 @@ def compose(package, module, function):
 
 
 def describe(package, module, node):
-    """Add to a layer what it inherits from scanrec._layers: a description and public members."""
+    """Add the description and the public members that a layer inherits from scanrec._layers."""
     for base in getattr(node, "bases", ()):
         where, spec = find(package, module, ast.unparse(base).partition("[")[0])
         if where is None or not where.name.startswith("scanrec._layers."):
