@@ -194,8 +194,8 @@ SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
 }
 template <class R>
 SCANREC_INLINE bool any_resets(const R& r) {
-  if constexpr (requires { r.with_resets; })
-    return r.with_resets.present();
+  if constexpr (requires { r.resets; })
+    return r.resets.present();
   else
     return false;
 }
