@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the rows of two builds of the benchmarks side by side, and report which became slower.
+"""Run the rows (measured calls) of two builds side by side, and report which became slower.
 
 Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory pages
 and clock speed are the same for both. A round of a row runs the builds in the order A B B A or B A A B. Its

@@ -112,7 +112,8 @@ lane whole(State x) {
     return x;
 }
 
-/// The arithmetic of all states of an element, by blocks, without dependences between steps.
+/// The arithmetic of one block of states for a pack of channels; no step uses the result of
+/// another.
 template <bool Back, class State, class Number>
 [[gnu::noinline]] void products_of(std::int64_t steps, const lane* delta, const lane* delta_u,
                                    const lane* grad, const Number* b, const Number* c,

@@ -139,8 +139,10 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
 
 // ---- errors and bits ------------------------------------------------------------------------
 
-/// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md,
-/// with P = 2. Call step() for every step, and compare() after the steps whose state is checked.
+/// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md.
+/// s is the sum of the magnitudes of the terms of x, S has a factor (1 + eps)^2 more per step of a
+/// term's age, and L is `roundings`. Call step() for every step, and compare() after the steps
+/// whose state is checked.
 class bound {
  public:
   bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}

@@ -236,8 +236,10 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
 }
 
 /// The largest allowed difference of two results at a step, per lane: twice the error bound of
-/// docs/numerics.md, (1 + eps)^L S - s. The sums S and s begin `remembered` steps earlier, since
-/// steps before that have a negligible effect. For an adjoint they run backwards in time.
+/// docs/numerics.md, (1 + eps)^L S - s. s is the sum of the magnitudes of the terms of a state, S
+/// has a factor (1 + eps)^2 more per step of a term's age, and L counts the other roundings of a
+/// term. The sums begin `remembered` steps earlier, since steps before that have a negligible
+/// effect. For an adjoint they run backwards in time.
 std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workload& load,
                                bool is_vjp) {
   const double eps = 0x1p-24;

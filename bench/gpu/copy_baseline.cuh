@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The copy baseline on the GPU. It reads and writes the same arrays as a call, 16 bytes at a time,
 // but has no recurrence. Calls are measured against the fastest of several launch shapes, with
-// plain and with streaming accesses.
+// ordinary and with streaming accesses.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Print, write and draw the report of a run.
 
-The results are a folder with JSON files or archives of stages, or a table of bench/results/gpu.
---save writes such a table first."""
+The results are a table of bench/results/gpu, or a folder with the JSON files of a run or the
+archives that stages.py writes. --save first makes a table of such a folder."""
 
 import argparse
 import pathlib

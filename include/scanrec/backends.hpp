@@ -34,8 +34,8 @@ struct tiled {
 
 /// Scalar loop over one sequence after the other; no threads, no SIMD.
 ///
-/// Memory  None, except accumulators in the wide type for gradients that are sums and, with
-///         memory::recompute, the states of 128 steps of one channel.
+/// Memory  None, except accumulators in the wide type (double for float) for gradients that are
+///         sums and, with memory::recompute, the states of 128 steps of one channel.
 struct sequential {
   static constexpr bool recomputes_states = true;  ///< supports memory::recompute
   /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,

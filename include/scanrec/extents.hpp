@@ -14,7 +14,7 @@ namespace scanrec {
 /// Extents of a problem or an array: the number of elements along each axis. An omitted axis has an
 /// extent of 1.
 ///
-/// `group` is an additional outer axis, for heads or a vectorised axis. Use designated
+/// `group` is an additional outer axis, for heads or a vectorised axis (vmap). Use designated
 /// initialisers: `extents{.batch = 8, .time = 4096, .channel = 256}`.
 struct extents {
   std::int64_t batch = 1;

@@ -57,7 +57,7 @@ requires(!backend<Cell>) void gated_scan(
 ///
 /// Shapes   as gated_scan. `output_grad` may be `none`, or absent, if only options.final_grad has a
 ///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
-///          order, in the wide type.
+///          order, in the wide type (double for float).
 /// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints}. Both
 ///          give the same bits wherever lanes process steps one by one, if `states` has the type of
 ///          the pre-activations.

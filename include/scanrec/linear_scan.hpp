@@ -29,9 +29,10 @@ namespace scanrec::inline SCANREC_ABI {
 ///          type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], with L, S and s as in docs/numerics.md.
-///          final_state has the bits of the last state, before it is rounded to a 16-bit storage
-///          type.
+/// Error    |state - exact| <= (1+eps)^L S[t] - s[t]. s[t] = |gate[t]| s[t-1] + |input[t]|, and S
+///          is the same with a factor (1+eps)^P in every step. P is 2, for complex numbers 6; L
+///          depends on the backend (docs/numerics.md). final_state has the bits of the last state,
+///          before it is rounded to a 16-bit storage type.
 /// Cost     2 arrays read + 1 written; each element of a broadcast gate is read from memory once.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
 template <backend Backend, class Gate, class Input, class State>
@@ -56,7 +57,7 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 /// Shapes   gate, state, state_grad, gate_grad, input_grad: (batch, time, channel). `state` may be
 ///          `none` if gate_grad is absent. `state_grad` may be `none` if only final_grad has a
 ///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
-///          order, in the wide type; an empty sum is 0.
+///          order, in the wide type (double for float); an empty sum is 0.
 /// Aliasing input_grad may be state_grad, and initial_grad may be final_grad, unless the gradient
 ///          is a sum. Nothing may overlap state.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be

@@ -33,7 +33,7 @@ struct scan_options {
 };
 
 /// The gradients that linear_scan_vjp computes; an absent gradient is not computed. A gradient with
-/// a zero stride receives the sum over that axis, accumulated in the wide type.
+/// a zero stride receives the sum over that axis, accumulated in the wide type (double for float).
 template <class Gate, class Input = Gate>
 struct scan_gradients {
   detail::sequence_option<Gate> gate_grad{};
@@ -86,7 +86,7 @@ struct gated_vjp_options {
 };
 
 /// The gradients that gated_scan_vjp computes; an absent gradient is not computed. A gradient with
-/// a zero stride receives the sum over that axis, accumulated in the wide type.
+/// a zero stride receives the sum over that axis, accumulated in the wide type (double for float).
 template <class Cell, class T>
 struct gated_gradients {
   typename Cell::template arrays<sequence_view<T>> arrays{};  ///< gradients of the pre-activations

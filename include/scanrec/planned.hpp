@@ -67,7 +67,7 @@ class planned_linear_scan {
     r.final_state.data = call_.template at<value>(5);
     call_.run();
   }
-  /// The plan of the calls: path, tiles, threads, workspace.
+  /// The plan of the calls: lanes, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
   /// For plan_linear_scan only.
@@ -142,7 +142,7 @@ class planned_gated_scan {
     r.final_state.data = call_.template at<value>(final);
     call_.run();
   }
-  /// The plan of the calls: path, tiles, threads, workspace.
+  /// The plan of the calls: lanes, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
   /// For plan_gated_scan only.

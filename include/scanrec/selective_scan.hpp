@@ -60,7 +60,8 @@ void selective_scan(const selective_arrays<V>& arrays,
 /// Shapes   as selective_scan. out_grad may be absent if only options.final_grad has a gradient.
 /// Bits     The results have the same bits for any number of threads, whether checkpoints are
 ///          passed or recomputed. Sums over channels, time and sequences are taken in a fixed
-///          order, partly in the wide type.
+///          order: over 128 steps or a few packs of channels in V, and beyond that in the wide
+///          type (double for float).
 /// Memory   the states of 128 steps of 16 channels at a time, in cache. Without
 ///          options.checkpoints, the call also allocates checkpoints: 1/128 of (batch, time,
 ///          channel, states).

@@ -37,7 +37,8 @@ using part_state = detail::wide_lane<T>;
 template <class T>
 using part_map = affine<part_state<T>>;
 
-/// Options of the summaries; they must be those of the call on the part.
+/// Options of linear_scan_summary and the other functions that compute the map of a part. They must
+/// be those of the call on the part.
 struct part_options {
   direction order = direction::forward;
   sequence_view<const bool> resets{};

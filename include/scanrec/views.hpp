@@ -43,11 +43,12 @@ struct sequence_view {
       : sequence_view(elements.data(), shape_of, strides_of) {
     detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
   }
-  /// The whole span as one sequence of one channel: (time elements.size(), channel 1).
+  /// The whole span as one sequence of one channel with elements.size() steps.
   SCANREC_INLINE constexpr explicit sequence_view(std::span<T> elements)
       : sequence_view(elements, 1) {}
-  /// The whole span as one sequence, channel fastest: (time elements.size() / channels, channel
-  /// channels). Throws argument_error if channels is less than 1 or does not divide the size.
+  /// The whole span as one sequence, channel fastest, with `channels` channels and
+  /// elements.size() / channels steps. Throws argument_error if channels is less than 1 or does not
+  /// divide the size.
   ///
   /// This is a template so that a braced second argument means extents.
   template <std::integral Count>
@@ -110,8 +111,9 @@ struct sequence_view {
   }
   /// The same elements in reverse time order, by a negated time stride: step t is step shape.time -
   /// 1 - t of this view. No data moves. A scan over reversed views gives the results of a scan in
-  /// direction::reverse over the views themselves, except for resets: a reset separates a step from
-  /// the step before it in either direction.
+  /// direction::reverse over the views themselves, except for resets: whichever way a scan runs, a
+  /// reset at step t separates step t from step t - 1 of the array, so a reversed view would
+  /// separate it from t + 1.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view reversed() const {
     sequence_view turned = *this;
     turned.data = detail::moved(data, shape, strides, shape.time - 1, strides.time);
@@ -193,8 +195,8 @@ struct state_view {
   }
 };
 
-// Deduction from ranges that convert to a span: std::vector, std::array, C arrays and spans. (A C
-// array with extents is passed as a pointer.)
+// Deduction from ranges that convert to a span: std::vector, std::array, C arrays and spans. (If
+// extents follow a C array, the array decays to a pointer, so its size is not checked.)
 template <class Range>
 sequence_view(Range&&) -> sequence_view<detail::span_element<Range>>;
 template <class Range, std::integral Count>

@@ -233,9 +233,9 @@ typedef struct scanrec_causal_conv1d_vjp_arrays {
   scanrec_typed_array initial_grad;
 } scanrec_causal_conv1d_vjp_arrays;
 
-/// state[t] = gate[t] * state[t-1] + input[t], with the contracts of scanrec::linear_scan. If gate
-/// or input holds logarithms, the element type must be real, the contracts are those of
-/// scanrec::gated_scan with the cell log_space, and no array may overlap `state`.
+/// state[t] = gate[t] * state[t-1] + input[t]. Shapes, aliasing and errors are those of
+/// scanrec::linear_scan. If gate or input holds logarithms, they are those of scanrec::gated_scan
+/// with the cell log_space, the element type must be real, and no array may overlap `state`.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
 /// The adjoint, as scanrec::linear_scan_vjp. With logarithms, `gate_grad` may be `gate` and

@@ -30,8 +30,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Bits   Results may differ from run to run unless maps compose exactly, since the order in which
 ///        CUB combines tiles depends on timing.
 /// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. A
-///        gradient that is a sum over time takes a number in the wide type per sequence and 64
-///        steps, or per step if another gradient is a sum that keeps its time axis.
+///        gradient that is a sum over time needs accumulators in the wide type (wide_t): one per
+///        sequence for every 64 steps. It needs one for every step if the call also computes a
+///        gradient that is summed over other axes but not over time.
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
 ///        infinity never propagate backwards in time, to another channel, or past a reset.
 /// Stream queues two kernels, those of CUB, and one for each gradient that is a sum over time or
@@ -54,9 +55,9 @@ struct compose_in_order {
     return algebra.compose(earlier, later);
   }
 };
-/// The key of a slot: the index of its sequence.
+/// The key of a map for InclusiveScanByKey: the index of its sequence.
 struct sequence_of_slot {
-  std::int64_t slots;  // slots per sequence
+  std::int64_t slots;  // maps per sequence
   SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
 };
 

@@ -45,7 +45,9 @@ void selective_scan(
 /// Shapes, aliasing  those of selective_scan_vjp() on CPUs, with the limits on states of
 ///          selective_scan() above.
 /// Bits     as selective_scan() above, whether checkpoints are passed or recomputed. Sums over
-///          channels, time and sequences are taken in a fixed order, the longest in the wide type.
+///          channels, time and sequences are added in a fixed order. Partial sums over a block of
+///          channels or a checkpoint interval have the compute type. Their totals are added in
+///          double.
 /// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients, the states of one
 ///          checkpoint interval, and checkpoints if the call passes none (docs/cuda_kernels.md).
 /// Stream   queues up to eight kernels. Does not synchronise.

@@ -56,7 +56,7 @@ struct tree_scan : map_scan {
 
  private:
   struct level {
-    std::int64_t begin, nodes;  // in slots
+    std::int64_t begin, nodes;  // in slots (see materialised.hpp)
   };
   static level above(const level& l, const materialised_shape& shape) {
     return {l.begin + l.nodes + shape.overhang, (l.nodes + 1) / 2};
@@ -85,7 +85,7 @@ struct tree_scan : map_scan {
     });
   }
 
-  // Nodes are rows of packs, with a lane per channel.
+  // A node is a row of packs, with a lane per channel.
   template <class Columns>
   struct pairs_of_rows {
     template <bool Resets>
@@ -116,7 +116,8 @@ struct tree_scan : map_scan {
           if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
         }
     }
-    // Without an initial state, the state before node 1 is the element of node 0.
+    // Without an initial state, the state before node 1 is what node 0 holds: its steps combined
+    // by the operator.
     template <class Maps>
     static void pass_on(Maps children, std::int64_t width) {
       for (std::int64_t c = 0; c < width; ++c)

@@ -34,8 +34,8 @@ struct conv1d_plan {
   int lanes = 1, workers = 1;
   conv1d_tile_size tile;
   std::int64_t time = 0;
-  std::int64_t packs = 0;       // per row
-  std::int64_t blocks = 0;      // per row, each as many packs as a tile has
+  std::int64_t packs = 0;       // of all channels
+  std::int64_t blocks = 0;      // of all channels, each as many packs as a tile has
   std::int64_t part_steps = 1;  // a multiple of the steps of a tile
   std::int64_t pieces = 1;      // pieces of time per sequence
   std::int64_t parts = 0;

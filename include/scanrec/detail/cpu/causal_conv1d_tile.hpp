@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions of a tile: some steps of some channels of one sequence. A kernel reads rows
-// in place if it can. Otherwise they are loaded into cache as packs.
+// Causal convolutions of a tile: some steps of some channels of one sequence. A row is the
+// channels of one step. A kernel reads rows in place if it can. Otherwise they are loaded into
+// cache as packs.
 #pragma once
 
 #include <algorithm>

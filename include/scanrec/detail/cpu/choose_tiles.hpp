@@ -38,7 +38,7 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
 }
 
 /// The axis of the lanes, whether addresses descend along it in most arrays, and whether no array
-/// needs staging.
+/// needs staging (a copy with contiguous lanes, see stage.hpp).
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
   if (!p.one_by_one) layout.along = choose_axis(p);
@@ -70,10 +70,11 @@ inline lane_layout choose_layout(const problem& p) {
 
 // ---- constraints of sums ------------------------------------------------------------------------
 
-/// A sum that keeps the time axis needs all its rows in one work item and all its channels in one
-/// strip, so that no accumulator of length T is shared by work items. The accumulators of a work
-/// item have no row axis (batch or group). So if a sum keeps one row axis and adds over the other,
-/// a work item has only one index of the axis that is kept.
+/// A sum over other axes than time keeps the time axis: it has one value per step. It needs all its
+/// rows in one work item and all its channels in one strip, so that no accumulator of length T is
+/// shared by work items. The accumulators of a work item have no row axis (batch or group). So if
+/// a sum keeps one row axis and adds over the other, a work item has only one index of the axis
+/// that is kept.
 struct demands_of_sums {
   bool any = false;                                     // whether there are sums
   bool time_kept = false;                               // whether a sum keeps the time axis

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chooses the width of strips, and whether workers take whole work items or tiles. Results do not
-// depend on this choice.
+// Chooses the width of strips (the blocks of channels of work items), and whether workers take
+// whole work items or tiles. Results do not depend on this choice.
 #pragma once
 
 #include <algorithm>

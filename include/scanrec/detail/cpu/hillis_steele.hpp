@@ -11,8 +11,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Slot 0 holds the initial state and slot t + 1 the map of step t. The inclusive scan of the slots
-/// gives the state before every step.
+/// Slot 0 holds the initial state and slot t + 1 the map of step t (map_scan in materialised.hpp
+/// explains slots). The inclusive scan of the slots gives the state before every step.
 struct doubling_scan : map_scan {
   static constexpr std::int64_t shift = 1;
   static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }

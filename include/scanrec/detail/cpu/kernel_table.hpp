@@ -40,8 +40,8 @@ struct tile_row {
   std::byte* recomputed;
 };
 
-/// The slots of a work item that are in use: the first `each` of every row. `apart` is the distance
-/// between rows.
+/// The slots (carries from step to step) of a work item that are in use: the first `each` of every
+/// batch row. `apart` is the distance between rows.
 struct slots_in_use {
   std::int64_t rows, each, apart;
 

@@ -47,7 +47,7 @@ struct kernels_by_channel
   static_assert(flush_steps % factor_steps == 0);
   /// The map of a tile for one pack of channels: its factor, and its value at a state of 0. The
   /// factor has the wide type, because rounding products of factors near 1 has a bias (see
-  /// scan_states).
+  /// scan_states in maps/lane_scans.hpp).
   struct reduction {
     using wide_factor = factor_t<carry>;
     wide_factor before;  // of the steps before the recent ones

@@ -103,8 +103,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         });
   }
 
-  /// Runs and reduces all steps of a tile. Reads memory once if the assumptions are plain and
-  /// outputs do not overwrite factors. Same bits as reduce() and run().
+  /// Runs and reduces all steps of a tile. Reads memory once under assume::plain
+  /// (position.hpp) if outputs do not overwrite factors. Same bits as reduce() and run().
   static void run_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     if (assumption(r, plan.lanes) != assume::plain || overwrites_factors(r)) {
@@ -131,8 +131,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   // The map of all packs so far, except for up to three packs that wait for a fourth. Each pack is
   // composed down to a vector, four vectors to one vector, and the lanes of this vector to one map.
   //
-  // The factor of four packs is multiplied in the wide type if it is near 1 (see scan_states). In
-  // this case these packs are read once more.
+  // The factor of four packs is multiplied in the wide type if it is near 1 (see scan_states in
+  // maps/lane_scans.hpp). In this case these packs are read once more.
   struct maps_of_packs {
     static constexpr bool used = true;
     map all = map::identity();
@@ -212,7 +212,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   struct range {
     std::int64_t begin, end;
   };
-  // Processes a piece with plain assumptions, except for the pack whose neighbour is outside of the
+  // Processes a piece under assume::plain, except for the pack whose neighbour is outside of the
   // sequence.
   template <class Maps>
   static void run_plain(const R& piece, const block& b, carry& state, slot& own, Maps& maps,

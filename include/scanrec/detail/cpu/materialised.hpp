@@ -44,7 +44,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///       run()                                called after all maps are loaded
 ///       to_finish(line, begin, end, worker)  maps whose slot t holds the state before step t
 ///
-/// A line is one sequence, or the channels of a pack. Lines are numbered row by row.
+/// A line is one sequence, or the channels of a pack. Lines are numbered row by row. A slot holds
+/// the map of one step for the channels of a line; after the scan, it holds a state.
 struct map_scan {
   /// Whether maps are loaded and finished a few steps at a time, through a small buffer.
   static constexpr bool by_blocks = false;

@@ -56,8 +56,8 @@ struct selective_rows {
   bc_rows<State> b, c;
 };
 
-/// Kernel variants: `any` handles all calls. `decaying` omits tests. It requires gates of at most
-/// 1, and B and C that vary with the step.
+/// Kernel variants: `any` handles all calls. `decaying` requires gates of at most 1, and B and C
+/// that vary with the step; it omits the tests for other cases.
 enum class selective_case { any, decaying };
 
 /// Sets the states to 0 in lanes that are reset. Returns delta with zeros in these lanes, where the

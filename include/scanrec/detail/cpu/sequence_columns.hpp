@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stores the maps of a work item as matrix columns, in which the slots of a sequence are
-// contiguous. They are loaded and finished with lanes along either axis.
+// Stores the maps of a work item as matrix columns, in which the slots of a sequence (one per step,
+// see map_scan in materialised.hpp) are contiguous. They are loaded and finished with lanes along
+// either axis.
 #pragma once
 
 #include <algorithm>

@@ -57,8 +57,9 @@ inline tile_plan describe(const tiled& backend, const problem& p) {
 
 /// Bytes that the tiled backend allocates for a problem, without the memory of threads. Up to 8 KiB
 /// come from the stack. Without summed gradients this is less than 1/256 of one (batch, time,
-/// channel) array plus a constant per thread. A sum takes its own size in the wide type, per thread
-/// and once more. A sum that keeps the time axis also takes the states of all rows that it adds.
+/// channel) array plus a constant per thread. A sum takes its own size in the wide type (double for
+/// float), per thread and once more. A sum with a value per step also takes one state for every
+/// sequence of the rows that it adds.
 inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p).workspace_bytes;
 }

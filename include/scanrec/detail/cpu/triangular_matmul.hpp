@@ -20,7 +20,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Slot 0 holds the initial state and slot t + 1 the map of step t, as for doubling shifts. The
+/// Slot 0 holds the initial state and slot t + 1 the map of step t, as in hillis_steele.hpp. The
 /// slots of a sequence are made contiguous and processed in chunks.
 struct triangular_scan : map_scan {
   static constexpr std::int64_t shift = 1;

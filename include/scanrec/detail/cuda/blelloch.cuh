@@ -18,8 +18,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     the same in every run and on any GPU.
 /// Memory   the tree: two maps (a factor and an offset each) per step. A gradient that is a sum
-///          over time takes a number in the wide type per sequence and 64 steps, or per step if
-///          another gradient is a sum that keeps its time axis.
+///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
+///          steps. It needs one for every step if the call also computes a gradient that is summed
+///          over other axes but not over time.
 /// Range    results are within the error bound unless a product of gates over- or underflows.
 ///          Values that are not finite never move backwards in time, to another channel or past a
 ///          reset.
@@ -38,7 +39,7 @@ namespace detail {
 /// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp.
 struct tree_levels {
   struct level {
-    std::int64_t begin = 0, nodes = 0;  // first slot, and number of slots
+    std::int64_t begin = 0, nodes = 0;  // first slot (slot_grid), and number of slots
   };
   std::array<level, 64> levels{};
   int count = 1;

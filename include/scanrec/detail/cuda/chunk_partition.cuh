@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The partition of a problem into panels for triangular_matmul. A panel has 128 rows, one per step,
-// and 16 or 32 columns. A column is a channel. If factors are constant in time, a column is a chunk
-// of one lane instead.
+// and 16 or 32 columns. A column is a channel. If factors (gates) are constant in time, a column is
+// a chunk of one lane (one sequence) instead.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct chunk_partition {
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
   bool steps_side_by_side = false;  // whether time is contiguous
-  bool sums_by_step = false;        // whether gradients that keep time are summed over lanes
+  bool sums_by_step = false;        // whether gradients are summed over lanes, not over time
 
   chunk_partition() = default;
   explicit chunk_partition(const problem& p, const lane_plan& sums)
@@ -68,7 +68,8 @@ struct chunk_partition {
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of the i-th stack, which is a panel or the panels of a block that share sums.
+  /// The lanes of the i-th stack. A stack is one panel, or several panels of a block that add to
+  /// the same sums.
   SCANREC_HD region stack(std::int64_t i) const {
     region own = lanes.of(i);
     if (in_time() || lanes.parallel.channel <= 1) return own;

@@ -294,25 +294,27 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
-  /// The address of element i. Until the next barrier the thread reads, or writes, `count` elements
-  /// from there on.
+  /// The address of element i. The caller promises to access only `count` elements from there on
+  /// until the next barrier, and to write them only if `writes`. The emulator checks this.
   SCANREC_DEVICE SCANREC_INLINE T* address(int i, int /*count*/, bool /*writes*/) const {
     return generic(data_ + i);
   }
-  /// The address of element i. Until the next barrier the thread reads rows [first, last) of its
-  /// column. Rows are `apart` elements apart.
+  /// The address of element i, which is row 0 of a column whose rows are `apart` elements apart.
+  /// The caller promises to only read rows [first, last) until the next barrier. The emulator
+  /// checks this.
   SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
     return generic(data_ + i);
   }
-  /// The same for a column that the thread writes, and may read again.
+  /// The same for rows that the caller writes, and may read again.
   SCANREC_DEVICE SCANREC_INLINE T* column_address_to_write(int i, int /*first*/, int /*last*/,
                                                            int /*apart*/) const {
     return generic(data_ + i);
   }
 
  private:
-  // Callers may move the address out of shared memory and back, so it must be a 64-bit address.
+  // Callers offset the pointer to before the start of shared memory and index back into it, so the
+  // compiler must use a generic 64-bit address.
   SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
     pin(p);
     return p;

@@ -17,8 +17,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     the same in every run and on any GPU.
 /// Memory   the maps of all steps (a factor and an offset each), twice. A gradient that is a sum
-///          over time takes a number in the wide type per sequence and 64 steps, or per step if
-///          another gradient is a sum that keeps its time axis.
+///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
+///          steps. It needs one for every step if the call also computes a gradient that is summed
+///          over other axes but not over time.
 /// Range    results are within the error bound unless a product of gates over- or underflows.
 ///          Values that are not finite never move backwards in time, to another channel or past a
 ///          reset.
@@ -34,7 +35,7 @@ struct hillis_steele {
 
 namespace detail {
 
-/// One pass, with one thread per slot.
+/// One pass, with one thread per slot, the place of one map (slot_grid).
 template <class Map, class Algebra>
 struct doubling_pass {
   static constexpr int threads = 256;

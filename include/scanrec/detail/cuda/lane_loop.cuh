@@ -66,7 +66,7 @@ constexpr int steps_on_their_way() {
   return steps;
 }
 
-/// Calls f with assume::plain if it holds for the arrays of a recurrence, else with
+/// Calls f with assume::plain (position.hpp) if it holds for the arrays of a recurrence, else with
 /// assume::nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
@@ -83,8 +83,8 @@ enum class memory_space {
   global,  ///< only global memory
 };
 
-/// The steps of one sequence. `Assume` holds for all steps except those whose neighbour lies
-/// outside the sequence.
+/// The steps of one sequence. `Assume` (position.hpp) holds for all steps except those whose
+/// neighbour lies outside the sequence.
 template <class R, recurrence::assume Assume, memory_space Space = memory_space::any>
 struct lane_loop {
   using scalar = simd::lane_t<typename R::value, 1>;
@@ -135,15 +135,16 @@ struct lane_loop {
     if (scanrec::detail::halo_of<Row> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Row> > 0 && end == steps ? end - 1 : end;
-    // Later steps are loaded ahead into slots. A slot is reloaded once its step has been processed.
-    // Slots are loaded in groups, because scoreboards are scarce and loads that share one complete
-    // together. The pointers of fields advance with every step, because the offsets of many steps
-    // would fill the registers.
+    // Later steps are loaded ahead into an array of registers. The registers of a step are reloaded
+    // once the step has been processed. Steps are loaded in groups, because the hardware tracks
+    // loads by a few scoreboards, and loads that share a scoreboard complete together. The pointers
+    // of fields advance with every step, because the offsets of many steps would fill the
+    // registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
       device::pin(field.data);
     };
-    // The compiler does not know the memory space of a pinned address.
+    // After device::pin the compiler no longer knows the memory space of an address.
     const auto say_memory = [](const auto& field) SCANREC_LAMBDA {
       if constexpr (Space == memory_space::global) device::assume_global(field.data);
     };

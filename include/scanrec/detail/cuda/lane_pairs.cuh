@@ -52,10 +52,11 @@ constexpr array_counts count_16_bit_arrays() {
   }
 }
 
-/// Whether each thread processes two sequences of a problem. This requires plain arrays of 16-bit
-/// elements, and an even number of contiguous channels in rows that are aligned to four bytes.
-/// Gated cells are excluded because pairs made them slower: QRNN pooling of 32,768 sequences on an
-/// H200 ran at 0.59 of the speed of the copy baseline, instead of 0.64.
+/// Whether each thread processes two sequences of a problem. This requires arrays of 16-bit
+/// elements that satisfy assume::plain (position.hpp). It also requires an even number of
+/// contiguous channels in rows that are aligned to four bytes. Gated cells are excluded because
+/// pairs made them slower: QRNN pooling of 32,768 sequences on an H200 ran at 0.59 of the speed of
+/// the copy baseline, instead of 0.64.
 inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
       plan.lanes.threads < 2 * fewest_pairs)
@@ -95,7 +96,7 @@ struct run_pairs {
   }
 
  private:
-  using running_sums = typename R::template sums<scalar>;  // not used in plain calls
+  using running_sums = typename R::template sums<scalar>;  // not used: assume::plain has none
 
   /// Steps loaded ahead. They take as many registers as the steps that scans of floats load ahead.
   static constexpr int together = [] {

@@ -3,7 +3,7 @@
 // sequence, that is, one channel of one batch row and group. A strip is a block of neighbouring
 // lanes of one batch row and group.
 //
-// There are three kinds of sums:
+// A sum keeps its time axis if it runs over other axes only. There are three kinds of sums:
 // - Sums over time, and sums of arrays with one value per sequence, have one accumulator per lane
 //   and tile of steps in the workspace. A second kernel adds these up, in an order that depends
 //   only on the shape (lane_sums.cuh).
@@ -63,8 +63,8 @@ inline bool sums_any(const problem& p) {
     return array.use != access::read && scanrec::detail::summed(array);
   });
 }
-/// Whether a problem can use kernels for plain arrays. It then has no resets, and no array is
-/// absent, recomputed, summed or added to.
+/// Whether a problem can use kernels for plain arrays (assume::plain). It then has no resets, and
+/// no array is absent, recomputed, summed or added to.
 inline bool is_plain(const problem& p) {
   if (p.update || p.recomputed_bytes > 0) return false;
   return std::all_of(p.begin(), p.end(), [](const array_use& array) {

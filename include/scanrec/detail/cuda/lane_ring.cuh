@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A ring buffer in shared memory for the next steps of a warp's lanes. The warp processes one stage
-// of steps while it loads the next stages. So a few lanes keep as many loads in flight as many
-// lanes do with registers.
+// A ring buffer in shared memory for the next steps of a warp's lanes. It has four stages, each
+// with the inputs of a few consecutive steps. The warp processes one stage while it loads the next
+// ones. So a few lanes keep as many loads in flight as many lanes do with registers.
 //
 // The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
 // bytes, else element by element. Three kinds of arrays are read in place: elements of 2 bytes that
@@ -47,7 +47,7 @@ struct ring_plan {
   static constexpr int stages = 4;  // one stage is processed while the others are loaded
   int steps = 0;                    // of a stage; 0: no ring
   std::int64_t stage_bytes = 0;
-  std::int64_t sum_row_bytes = 0;  // per step: the terms of all sums of the warp
+  std::int64_t sum_row_bytes = 0;  // per step: the terms of all sums over lanes
   static constexpr std::int64_t sum_row = device::warp_size + 1;  // padded against bank conflicts
 
   [[nodiscard]] int steps_ahead() const { return (stages - 1) * steps; }
@@ -55,7 +55,7 @@ struct ring_plan {
     return stages * stage_bytes + steps * sum_row_bytes + slack();
   }
 
-  /// `ahead`: steps to load ahead; 0: chosen here; negative: no ring.
+  /// `ahead`: number of steps to load ahead; 0: chosen here; negative: no ring.
   ring_plan(const problem& p, const lane_plan& plan, int ahead) {
     // A ring serves one lane per thread.
     const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
@@ -68,13 +68,13 @@ struct ring_plan {
         row_bytes += device::warp_size * array.element_bytes;
     sum_row_bytes = sum_row * plan.strip_sum_bytes;
     if (row_bytes + sum_row_bytes == 0) return;
-    // A stage has room for one neighbouring step.
+    // A stage has room for one more step, because some recurrences also read a neighbouring step.
     const auto fitting = [&](std::int64_t most) {
       return (most - slack() - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
     };
     const std::int64_t wanted =
         ahead > 0 ? (std::int64_t{ahead} + stages - 2) / (stages - 1) : chosen_steps(p, fitting);
-    // Sums need a ring with at least one step per stage.
+    // Sums over lanes require a ring with at least one step per stage.
     const std::int64_t least = sum_row_bytes > 0 || ahead > 0 ? 1 : 0;
     steps = static_cast<int>(
         std::max<std::int64_t>(0, std::min({std::max(wanted, least), fitting(most_shared_bytes),
@@ -86,9 +86,10 @@ struct ring_plan {
   // The terms of every sum begin at a multiple of 16 bytes.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
   // On an H200, a ring is faster than registers for 16,384 lanes of floats. It is slower for 8192
-  // and 32,768 lanes of floats, and for 16,384 complex lanes. Sums make the difference larger. All
+  // and 32,768 lanes of floats, and for 16,384 complex lanes. For gradients that are sums, a ring
+  // is slower still. It is then used only for sums over the lanes of a warp, which require it. All
   // rings together should fit a GPU at once; otherwise a few warps would run after all others.
-  // Rings that are needed for sums may exceed this limit.
+  // Rings that sums require may exceed this limit.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
     constexpr std::int64_t few_lanes = 12288, many_lanes = 20480, element_bytes = 4;
@@ -144,8 +145,8 @@ class lane_ring {
     constexpr int stages = ring_plan::stages;
     const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    // Rounds before step 0 only fill the ring. They are part of the loop, so that `fetch`, which is
-    // large, is inlined only once.
+    // The rounds with a negative step only fill the ring. They are part of the loop, so that
+    // `fetch`, which is large, is inlined only once.
     for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
       if (begin >= 0) {
         device::wait_for_copies_but<stages - 2>();

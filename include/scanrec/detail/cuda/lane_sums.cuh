@@ -62,8 +62,8 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
   });
 }
 
-/// Calls f(output, terms) for outputs that keep their time axis and are summed over lanes. Each has
-/// `terms` terms in shared memory, from `byte` on.
+/// Calls f(output, array) for outputs that keep their time axis and are summed over lanes. `array`
+/// holds the output's `terms` terms in shared memory. The arrays begin at `byte`.
 template <class R, class F>
 SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
   if constexpr (scanrec::detail::may_sum<R>)

@@ -20,17 +20,19 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// One thread processes the steps of a sequence in order. Threads of a warp have neighbouring
-/// channels. Every array is read or written once. From 32,768 sequences on, a thread processes two
-/// neighbouring sequences of plain 16-bit arrays. For 12,288 to 20,479 sequences of floats, later
-/// steps are loaded to shared memory instead of registers.
+/// channels. Every array is read or written once. From 32,768 sequences of 16-bit elements on, a
+/// thread processes two neighbouring sequences if there are no resets and no array is absent,
+/// recomputed, summed or added to. For 12,288 to 20,479 sequences of floats, later steps are loaded
+/// to shared memory instead of registers.
 ///
 /// Bits     those of `sequential`, on any GPU. There are two exceptions. Gated scans of 16-bit
 ///          elements use the activation functions of the GPU. Sums over sequences have an order of
 ///          their own, which depends only on the problem and the options.
-/// Memory   none, except for sums and recomputed states. A gradient that is a sum needs a number in
-///          the wide type per sequence. If the gradient keeps its time axis, it needs one per step
-///          and 32 channels for a sum over channels, else one per element. With memory::recompute,
-///          each thread needs 130 states.
+/// Memory   none, except for sums and recomputed states. A gradient that is a sum over time needs
+///          an accumulator in the wide type (wide_t) per sequence. A gradient that is not summed
+///          over time needs one per step and 32 channels if it is a sum over channels, else one per
+///          element of the gradient. With memory::recompute, each thread needs memory for 130
+///          states.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
 ///          states. Never waits.
 struct lanes {

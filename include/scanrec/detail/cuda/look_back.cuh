@@ -17,18 +17,20 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read or written
-/// once. The channels of a tile are a channel block. If plain arrays have at least 512 channel
-/// blocks, each block of threads processes all tiles of one channel block in turn. It then needs no
-/// messages, and may load the next tile while it computes. Adjoints that recompute states read the
-/// inputs of the forward scan again, from the checkpoint before a tile on. They read these inputs
-/// several times if tiles are shorter than the checkpoint interval.
+/// once. The channels of a tile are a channel block. If there are at least 512 channel blocks, no
+/// resets, and no array is absent, recomputed, summed or added to, each block of threads processes
+/// all tiles of one channel block in turn. It then needs no messages, and may load the next tile
+/// while it computes. Adjoints that recompute states read the inputs of the forward scan again,
+/// from the checkpoint before a tile on. They read these inputs several times if tiles are shorter
+/// than the checkpoint interval.
 ///
 /// Bits     the same in every run and on any GPU: tiles depend only on shape, layout and types.
 ///          They may differ from those of a serial loop, within the bound of docs/numerics.md.
 /// Memory   a header of 16 bytes. Messages of real numbers take 48 bytes per tile and channel, and
-///          48 per span (8 to 32 tiles) and channel. Sums over time take a number in the wide type
-///          per tile and channel. Sums that keep time take one number per step and channel block,
-///          or one per element of the gradient if tiles add to them in turn (tile_sums.cuh).
+///          48 per span (8 to 32 tiles) and channel. A gradient summed over time takes an
+///          accumulator in the wide type (wide_t) per tile and channel. A gradient that is not
+///          summed over time takes one per step and channel block, or one per element of the
+///          gradient if tiles add to it in turn (tile_sums.cuh).
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
 ///          states. If tiles send messages, a memset precedes the kernels, unless the content of
 ///          the workspace is `kept`. Never waits.

@@ -22,12 +22,13 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The layout of the maps. Each lane has a sequence of slots in time order. Neighbours in memory
-/// are lanes, or slots if the arrays are contiguous along time.
+/// The layout of the maps. A slot is the place of one map in memory, and each lane (one sequence)
+/// has its slots in time order. Neighbours in memory are the slots of adjacent lanes, or of one
+/// lane if the arrays are contiguous along time.
 struct slot_grid {
   extents lanes;                           // of the problem; time: 1
   std::int64_t lane_count = 0, slots = 0;  // slots of a lane
-  bool time_first = false;                 // whether slots are contiguous
+  bool time_first = false;                 // whether the slots of a lane are contiguous
 
   struct position {
     std::int64_t lane, slot;
@@ -71,9 +72,9 @@ struct slot_plan {
   std::int64_t map_bytes = 0;
   bool with_resets = false;
   std::int64_t copy_bytes = 0;  // bytes of one copy of all maps
-  // Threads per lane that finish steps. A thread has one step, or up to 64 if gradients are sums
-  // over time and none is a sum that keeps its time axis. Its steps are `workers` apart. Sums over
-  // time have one accumulator per lane and worker.
+  // Threads per lane that finish steps. A thread has up to 64 steps if there are gradients summed
+  // over time and no gradients summed over other axes only. Otherwise it has one step. The steps of
+  // a thread are `workers` apart. Sums over time have one accumulator per lane and worker.
   std::int64_t workers = 1;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
@@ -119,7 +120,7 @@ using scalar_of = simd::lane_t<typename R::value, 1>;
 template <class R>
 using step_map = typename R::template map_of<scalar_of<R>>;
 
-/// Composes affine maps, with or without resets. A state in a slot is stored as a constant map.
+/// Composes affine maps, with or without resets. A slot that holds a state contains a constant map.
 struct device_map_algebra : scanrec::detail::map_algebra {
   template <class Lane>
   SCANREC_HD static const Lane& state_of(const affine<Lane>& m) {
@@ -224,7 +225,7 @@ struct finish_steps {
     if (i >= dealing.threads * workers) return;
     const std::int64_t worker = grid.time_first ? i % workers : i / dealing.threads;
     region own = dealing.of(grid.time_first ? i / workers : i % dealing.threads);
-    // If gradients are sums over lanes that keep their time axis, each thread has one step.
+    // If gradients are summed over lanes but not over time, each thread has one step.
     own.begin.time = worker;
     own.end.time = worker < steps ? worker + 1 : worker;
     const R r = copied_operator.in(recurrence);

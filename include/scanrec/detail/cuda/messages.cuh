@@ -4,8 +4,8 @@
 // A message is an array of words. A word has 16 bytes: a value and a tag. The tag is the number of
 // the call; the workspace counts its calls. Each word is stored and loaded by one access, so a word
 // with the tag of the current call has its complete value. Words of earlier calls have other tags,
-// so messages are not cleared between calls. After a call, the whole workspace except header and
-// messages is zero again.
+// so messages are not cleared between calls. After a call, all of the workspace except the header
+// and the messages is zero again.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,13 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The first bytes of a workspace. The block that draws the last ticket of a call prepares it for
-/// the next call.
+/// The first bytes of a workspace. Every block draws a ticket, which selects its tile
+/// (tile_position.cuh). The block that draws the last ticket of a call prepares the header for the
+/// next call.
 struct workspace_header {
   std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
-  std::uint64_t halves;  // multiples of 2^31 that the number of calls has passed
+  std::uint64_t halves;  // how often the number of calls has passed a multiple of 2^31; extends the
+                         // 32-bit number of calls in `drawn`
 };
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 

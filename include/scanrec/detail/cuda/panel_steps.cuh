@@ -17,7 +17,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The maps of chunks, in the wide type, one per chunk and lane. Lanes are contiguous.
+/// The maps of chunks, in the wide type (wide_t), one per chunk and lane. Lanes are contiguous.
 template <class Wide>
 struct chunk_maps {
   Wide* products = nullptr;      // products of factors

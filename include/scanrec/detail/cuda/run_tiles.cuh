@@ -31,11 +31,12 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// How a block gets its tiles. It draws one tile by ticket. If there are enough channels to fill
-/// the GPU, it processes all tiles of its channels in turn instead.
+/// How a block gets its tiles. It draws a ticket, which selects one tile. If there are enough
+/// channels to fill the GPU, it processes all tiles of its channels in turn instead.
 enum class tile_order { by_ticket, in_turn };
 
-/// The kernel. `Assume` holds for all steps except those whose neighbour lies outside the sequence.
+/// The kernel. `Assume` (position.hpp) holds for all steps except those whose neighbour lies
+/// outside the sequence.
 template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
 struct run_tiles {
   static constexpr int threads = tile_partition::threads;

@@ -171,8 +171,8 @@ struct selective_vjp_kernel {
       SCANREC_UNROLL
       for (X& of : x) of = base::zero();
     }
-    // Adds to the sums of this thread in the workspace, in the wide type. Overwrites these sums
-    // instead if `first`.
+    // Adds to the sums of this thread in the workspace, in double. Overwrites these sums instead if
+    // `first`.
     SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const X (&x)[S],
                                                   bool first) const {
       if (sums_of == nullptr) return;

@@ -17,8 +17,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The calls that a kernel supports. plain: B and C vary with the step, and there are no resets or
-/// intervals. any: all calls.
+/// The calls that a kernel supports. `plain`: calls in which B and C vary with the step, without
+/// resets and intervals. `any`: all calls.
 enum class selective_kind { plain, any };
 
 /// The axis along which the elements of a run are neighbours.

@@ -2,7 +2,8 @@
 // The work per element of the adjoint of a selective scan. Before a chunk is processed backwards,
 // u, delta, z and the gradients of outputs are turned into step sizes and gradients of y.
 // Afterwards the gradients of u, delta and z are computed, and the contributions of the elements to
-// the gradients of D, the bias and the intervals.
+// the gradients of D, the bias and the intervals. The letters l, a and x are those of
+// selective_adjoint.cuh.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         own_product_(own_product()) {}
 
   /// Sums the values of four steps from t on over the channels of a warp. The indices of `v` are
-  /// (step, slot of the state).
+  /// (step, slot); a slot is the position of a state in the thread's registers
+  /// (selective_tile.cuh).
   SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[4][S], int which, int t) const {
     // Channels that do not exist contribute 0, even if B or C is NaN.
     if (this->at_.count < Shape::channels) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Kernels that sum the partial gradients of the blocks of a selective adjoint, in a fixed order and
-// in the wide type.
+// in double.
 #pragma once
 
 #include <cstdint>

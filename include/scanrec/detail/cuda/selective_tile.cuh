@@ -43,7 +43,7 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
 }
 
 /// The states of a block. Neighbouring channels store their states in `Turned` different orders:
-/// slot i of channel c holds state i ^ (c mod Turned) of the lane.
+/// slot i, the i-th register of a lane of channel c, holds state i ^ (c mod Turned) of the lane.
 template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile : public selective_elements<Shape, Kind> {
  public:

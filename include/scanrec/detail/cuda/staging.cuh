@@ -154,7 +154,7 @@ class tile_stage {
       return true;
   }
   // Calls f(field, slots, bit) for the staged arrays, which are all arrays if `All`, else those in
-  // `bits`.
+  // `bits`. `slots` is the array's part of shared memory.
   template <bool Reads, bool All = false, class Self, class F>
   SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
     std::uint32_t bit = 1;
@@ -193,7 +193,8 @@ class tile_stage {
   using only_column = std::integral_constant<int, 0>;
   template <class Column>
   static constexpr bool is_only = std::is_same_v<Column, only_column>;
-  // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
+  // Calls f(number, slot, column, address) for a thread's share of a tile's elements. `slot` is the
+  // index of the element in shared memory, and `address` its place in global memory.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_partition& partition,
                                           const tile_position& at, F f) {
@@ -303,7 +304,7 @@ class tile_stage {
                          : (thread + partition.width) * row_of<S>;
     slots.store(neighbour_slot<S>(partition), slots.load(from));
   }
-  // Shifts the pointer so that step at.first is in the first slot.
+  // Shifts the pointer so that step at.first is the first element in `slots`.
   template <class Field, class S>
   SCANREC_DEVICE static void point(Field& field, S* slots, const tile_position& at) {
     field.data = slots - at.first;

@@ -53,8 +53,8 @@ struct tile_partition {
   SCANREC_HD int span_tiles() const { return 1 << span_shift; }
   SCANREC_HD std::int64_t spans() const { return ((tiles - 1) >> span_shift) + 1; }
   SCANREC_HD int segments() const { return threads >> width_shift; }
-  /// Row length of the terms of sums over channels. There is one row per step, padded against bank
-  /// conflicts.
+  /// Length of a row of terms of sums over channels, in shared memory. There is one row per step,
+  /// padded against bank conflicts.
   SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {
     return static_cast<std::int64_t>(segments()) * segment_steps;
@@ -96,8 +96,8 @@ struct tile_partition {
 
 /// The maximum number of steps per thread, a power of two. A thread holds all its steps in
 /// registers. Four blocks of 128 threads fit a multiprocessor if the steps take at most 384 bytes.
-/// This size includes reset masks, which plain kernels do not have. Wide maps leave fewer
-/// registers.
+/// This size includes reset masks, which kernels for assume::plain do not have. Wide maps leave
+/// fewer registers.
 constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
   const std::int64_t room = map_bytes > 16 ? 160 : 384;
   int steps = 32;
@@ -117,7 +117,7 @@ constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_
 /// with the same steps (tile_sums.cuh), and sums.
 struct look_back_plan {
   tile_partition partition;
-  bool sums_by_column = false;  // sums that keep time are first added over the channels of a tile
+  bool sums_by_column = false;  // sums that keep time are first added over a tile's channels
   bool sums_by_step = false;    // sums that keep time: tiles of one channel add to them in turn
   bool in_turn = false;         // whether a block processes all tiles of its channels in turn
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;

@@ -29,8 +29,8 @@ struct tile_states {
   SCANREC_DEVICE static void order_writes() {}
 };
 
-/// Steps are in the order of the adjoint, which is opposite to that of the scan. Row i of a column
-/// is the state of step i - 1 of the tile.
+/// Steps are in the order of the adjoint, which is opposite to that of the scan. The states of a
+/// channel are a column, and row i of it is the state of step i - 1 of the tile.
 template <class R>
 requires scanrec::detail::recomputes<R>
 struct tile_states<R> {

@@ -4,9 +4,10 @@
 // Sums over time: every thread adds up its steps. A block adds the threads of a channel pairwise
 // into one partial sum per channel and tile. The kernels of lane_sums.cuh add these partial sums.
 //
-// Sums that keep their time axis run over lanes. If they run over channels, a block adds up the
-// channels of its tile at every step, and the kernels of lane_sums.cuh add the tiles. Otherwise
-// tiles have one lane each, and tiles with the same steps add to the same sums in turn.
+// Sums that keep their time axis run over lanes (sequences), not over time. If they run over
+// channels, a block adds up the channels of its tile at every step, and the kernels of
+// lane_sums.cuh add the tiles. Otherwise tiles have one lane each, and tiles with the same steps
+// add to the same sums in turn.
 #pragma once
 
 #include <cstddef>
@@ -116,7 +117,7 @@ struct column_sums {
       clear_terms(row_addresses(terms, partition, at, at.count), at.count, partition.term_row());
     });
   }
-  /// Points outputs at the cleared terms of the thread, for `count` steps.
+  /// Points outputs at the terms of the thread for `count` steps, after clear().
   SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_position& at,
                                std::int64_t count) const {
     if (!Possible || !any) return;

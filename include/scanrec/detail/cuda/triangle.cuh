@@ -84,8 +84,8 @@ class triangle {
   /// The step of the last reset at or before step r, or 0. Valid after build().
   SCANREC_DEVICE static int start_of(int r) { return starts().load(r); }
 
-  /// Builds the products of factors, in the wide type. All threads of the block call it, after all
-  /// steps are set.
+  /// Builds the products of factors, in the wide type (wide_t). All threads of the block call it,
+  /// after all steps are set.
   SCANREC_DEVICE static void build(bool any_resets) {
     device::synchronise_block();
     const int thread = device::thread_index();

@@ -31,11 +31,11 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///            times the sum of the magnitudes of its terms. Rounding does not accumulate, because
 ///            the states between chunks are computed with `full`.
 /// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
-/// Memory   for sequences of more than 128 steps, about three numbers in the wide type per 128
-///          steps. A gradient that is a sum over time takes one number per 16 steps. If the gate is
-///          shared in time, T is rounded up to a multiple of 4096 (complex<double>: 2048) for this.
-///          Otherwise, if another gradient is a sum that keeps its time axis, it takes one number
-///          per step.
+/// Memory   for sequences of more than 128 steps, about three numbers in the wide type (wide_t) per
+///          128 steps. A gradient that is a sum over time takes one number per 16 steps. If the
+///          gate is shared in time, T is rounded up to a multiple of 4096 (complex<double>: 2048)
+///          for this. Otherwise, it takes one number per step if the call also computes a gradient
+///          that is summed over other axes but not over time.
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
 ///          or underflows. Values that are not finite never move backwards in time, to another
 ///          channel or past a reset.

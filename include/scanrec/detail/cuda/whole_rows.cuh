@@ -33,11 +33,11 @@ class whole_rows {
   std::int64_t output_byte = 0;  // offset of the rows of outputs
 
   whole_rows() = default;
-  /// Host only, for arrays that satisfy assume::plain. `room` is the available shared memory in
-  /// bytes.
+  /// Host only, for arrays that satisfy assume::plain (position.hpp). `room` is the available
+  /// shared memory in bytes.
   whole_rows(const R& r, const tile_partition& partition, std::int64_t room) {
     int rising = 0, falling = 0, others = 0;
-    bool in_elements = true;  // whether all elements can be copied one by one
+    bool in_elements = true;  // whether all types allow copies of single elements
     std::int64_t needed = edge_bytes;
     const auto count = [&](const auto& field) {
       using S = stored<decltype(field)>;
@@ -78,7 +78,7 @@ class whole_rows {
       using S = stored<decltype(field)>;
       const S* const from = corner_of(field, partition, at);
       const auto copy = [&]<class Unit>(Unit) SCANREC_LAMBDA {
-        // Elements that cannot be copied ahead are always copied in pieces.
+        // Elements that device::copy_ahead cannot copy are always copied in pieces.
         if constexpr (device::copied_ahead<Unit>) {
           const device::shared_array<Unit> slots(rows.byte);
           for_units<Unit, S>([&](int slot, int i) SCANREC_LAMBDA {
@@ -97,8 +97,9 @@ class whole_rows {
   struct registers {
     alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
   };
-  /// Loads the thread's steps from shared memory to registers, and points the inputs at them. An
-  /// access at a position whose `row` member is k then reads step k.
+  /// Loads the thread's steps from shared memory to registers, and points the inputs at them. Then
+  /// `field.load(at)` with at.row == k reads step k of this thread; the `row` of a position counts
+  /// steps.
   SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
     const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
@@ -120,8 +121,8 @@ class whole_rows {
     };
     for_rows<true>(here, first_byte, load);
   }
-  /// Points the outputs at registers. An access at a position whose `row` member is k then writes
-  /// step k.
+  /// Points the outputs at registers. Then `field.store(at, x)` with at.row == k writes step k of
+  /// this thread.
   SCANREC_DEVICE void aim(R& here, registers& values) const {
     for_rows<false>(here, 0, [&](auto& field, rows_of_array rows, auto) SCANREC_LAMBDA {
       field.data = reinterpret_cast<stored<decltype(field)>*>(values.of[rows.number]);
@@ -211,16 +212,16 @@ class whole_rows {
       scanrec::detail::for_writes(r, visit);
   }
 
-  // The slot of a piece. Eight threads at once read the pieces with the same index in eight rows.
-  // The exclusive or puts these pieces in different banks.
+  // The index of a piece in shared memory. Eight threads at once read the pieces with the same
+  // number in eight rows. The exclusive or puts these pieces in different banks.
   static constexpr int rows_at_once = 8;
   template <class S>
   SCANREC_DEVICE static int slot_of(int row, int p) {
     constexpr int in_row = pieces<S>, orders = in_row < rows_at_once ? in_row : rows_at_once;
     return row * in_row + (p ^ (row / (rows_at_once / orders) & (orders - 1)));
   }
-  // Calls f(slot, number) for a thread's share of the pieces, or elements, of a tile. Numbers are
-  // in memory order.
+  // Calls f(slot, number) for a thread's share of the pieces, or elements, of a tile. `slot` is the
+  // index in shared memory, and `number` counts in the order of global memory.
   template <class Unit, class S, class F>
   SCANREC_DEVICE void for_units(F f) const {
     constexpr int of_piece = static_cast<int>(sizeof(piece) / sizeof(Unit));
@@ -281,8 +282,8 @@ class whole_rows {
     else
       edge.store(0, *from);
   }
-  // The neighbouring step of the thread's steps. It is in the row of another thread, or in `edge`
-  // at the end of the tile.
+  // The step next to the thread's steps. It is in the row of another thread, or in `edge` at the
+  // end of the tile.
   template <int Beside, class S>
   SCANREC_DEVICE S neighbour(const rows_of_array& rows, const device::shared_array<S>& edge) const {
     const int thread = own_thread();

@@ -9,7 +9,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Carries of an operator between tiles: plain elements.
+/// Carries of an operator between tiles: elements, without a wide type.
 template <class E>
 struct element_carries {
   using carry = E;

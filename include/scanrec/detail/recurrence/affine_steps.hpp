@@ -14,7 +14,7 @@ struct affine_maps {
   using value = Value;
   /// Whether a lane is one sequence, without SIMD packs. True if states are vectors, and on GPUs.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
-  /// Whether kernels are compiled for assume::whole.
+  /// Whether kernels are compiled for assume::whole (all lanes exist, no resets; position.hpp).
   static constexpr bool runs_whole = true;
   /// Number of state registers that a kernel may process side by side, to hide latency.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;

@@ -28,7 +28,8 @@ struct array_entry {
   static constexpr role use = Use;
   /// The step at which the array is read: 0 the current, 1 the next in scan order, -1 the previous.
   static constexpr int neighbour = Neighbour;
-  /// Whether the array may be absent in kernels that are compiled for assume::whole.
+  /// Whether the array may be absent even under assume::whole (all lanes exist, no resets; see
+  /// position.hpp).
   static constexpr bool optional = Optional;
   /// Whether the member is a reset_field, whose mask may also be read at a neighbour.
   static constexpr bool is_reset_mask = ResetMask;

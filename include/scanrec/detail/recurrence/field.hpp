@@ -116,8 +116,8 @@ enum class write : std::uint8_t {
   nothing,   // absent
   store,     // data = value
   add,       // data += value
-  sum_time,  // added to a running lane, which is flushed into `sums` periodically
-  sum_site,  // added to `sums` at once
+  sum_time,  // a sum over time: added to a running lane, which is flushed into `sums` periodically
+  sum_site,  // a sum over other axes only: added to `sums` without a running lane
 };
 
 /// Accumulators of a summed output in the wide type. The backend chooses the layout: element (t, c)

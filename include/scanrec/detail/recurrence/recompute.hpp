@@ -45,15 +45,15 @@ constexpr std::int64_t recomputed_bytes_of() {
     return 0;
 }
 
-/// Number of rows of recomputed states for sequences with `steps` steps. An interval needs two rows
-/// more than it has steps, see recompute_scratch.
+/// Number of rows of recomputed states for sequences with `steps` steps. A row holds the states of
+/// one step. An interval needs two rows more than it has steps, see recompute_scratch.
 constexpr std::int64_t interval_rows(std::int64_t steps) {
   return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
 /// Layout of the recomputed states of an interval. Steps read the state of the next step in scan
-/// order, which for the last one is after the interval. Staging copies the neighbours on both
-/// sides, so there are two rows before the first state that is read.
+/// order, which for the last one is after the interval. Staging (detail/cpu/stage.hpp) copies the
+/// neighbours on both sides, so there are two rows before the first state that is read.
 struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
   std::int64_t states_bytes = 0;     // followed by the carries of the forward pass

@@ -70,7 +70,8 @@ inline constexpr bool is_leaf = N == leaf_lanes<T>;
 
 namespace detail {
 // Rounds a product: no compiler fuses it into a multiply-add, whatever -ffp-contract says. GCC
-// contracts all operations of a basic block, across inlined functions; Clang does so with a flag.
+// fuses products and sums anywhere in a basic block, across inlined functions; Clang does so with a
+// flag.
 //
 // It exists for scalars only. On vectors, an empty asm takes registers and slows kernels by up to a
 // quarter, and __builtin_assoc_barrier makes GCC 12 split vectors into elements. Instead, no kernel

@@ -38,7 +38,7 @@ bool fits_one_pass(const Input& input, const State& state) {
 /// or for double below the smallest normal number. Each term of x[t] gets two more roundings, one
 /// of the sum and one of its conversion. The dropped part of h counts as a third. It is at most one
 /// rounding of any x[t] that has not underflowed, because later gates multiply h and x alike. The
-/// error bound of docs/numerics.md holds with its L increased by three.
+/// error bound of docs/numerics.md holds with three added to L, its number of roundings of a term.
 ///
 /// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if a
 /// state is not finite. The part must then run again from `before` to give the result of the serial
