@@ -129,7 +129,7 @@ struct gated_backend {
 };
 
 /// Returns all backends, `sequential` first. Their options make short inputs reach tile edges,
-/// split time, shared passes and streaming stores.
+/// split time, passes that several threads share, and streaming stores.
 template <class Cell, class T>
 std::vector<gated_backend<Cell, T>> gated_backends();
 

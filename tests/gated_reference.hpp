@@ -64,7 +64,7 @@ template <class N>
 acted<N> act(activation::identity, N x) {
   return {x, N(1) - x, N(1)};
 }
-/// Errors are in units of roundoff. A ULP is at most two of them.
+/// Errors are in units of roundoff, and a ULP is at most two units.
 inline acted<bounded> act(activation::tanh, bounded x) {
   const long double t = std::tanh(x.value), c = std::cosh(x.value), slope = 1 / (c * c);
   const long double of_complement = bounded::activations * std::abs(t);

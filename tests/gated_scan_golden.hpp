@@ -5,8 +5,8 @@
 
 namespace {
 
-/// Computes the row of a backend and a memory policy. "All options" sets every option of a
-/// variation.
+/// Computes the row (golden.hpp) of a backend and a memory policy. "All options" sets every option
+/// of a variation.
 golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, bool all_options) {
   const std::vector<variation> problems{{{2, 203, 19}, layout::channels_last, direction::forward},
                                         {{2, 300, 5}, layout::time_contiguous, direction::forward},
@@ -62,7 +62,8 @@ TYPED_CASE("results have the golden bits", "[.golden]") {
     for (const policy memory : policies_of(on))
       for (const bool all_options : {false, true}) {
         const golden::row row = golden_row(on, memory, all_options);
-        // Results of an exact type equal those of the loop, so only the loop has rows.
+        // Results of an exact type equal those of the loop, so the golden files have rows of the
+        // loop only.
         if (exact<T> && &on != &all[0])
           CHECK(golden_row(all[0], memory, all_options).begins_with(row));
         else

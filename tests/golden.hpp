@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Golden bits: hashes of results, compared with the files in tests/golden. A test case with the tag
-// [golden] computes one row per call, with one hash per problem. It adds no kernels to its program.
-// scripts/golden compares or rewrites the files.
+// Golden bits: hashes of results, compared with the files in tests/golden. A row is a line of such
+// a file: a name and a list of hashes. A test case with the tag [golden] computes rows that have a
+// hash per problem and call. It adds no kernels to its program. scripts/golden compares or rewrites
+// the files.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@
 
 namespace golden {
 
-/// Random multiples of 2^-23 in [-1, 1). They are exact in float, and no compiler can contract
-/// their computation.
+/// Random multiples of 2^-23 in [-1, 1). They are exact in float, and their computation has no
+/// float operations that a compiler could fuse into a multiply-add.
 class numbers {
  public:
   explicit numbers(std::uint64_t seed) : state_(2 * seed + 1) {}

@@ -166,7 +166,8 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
 
 TEST_CASE("prefix sums have the golden bits", "[.golden]") {
   with_operator_backends([](const std::string& name, const auto& backend) {
-    // The bits do not depend on the number of threads, so all share a row.
+    // The bits do not depend on the number of threads, so all thread counts share a row of
+    // the golden files.
     golden::row row("inclusive_scan and exclusive_scan, sum of floats, " +
                     name.substr(0, name.find(" threads")));
     for (const extents& shape : {extents{2, 203, 19}, extents{1, 1500, 2}}) {

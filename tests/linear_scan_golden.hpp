@@ -9,8 +9,8 @@ struct golden_problem {
   extents shape;
   layout l;
 };
-/// Problems that together reach every pass, tails of packs and tiles, split time, staged tiles and
-/// groups.
+/// Problems that together reach every loop of the CPU backend, tails of packs and tiles, split
+/// time, staged tiles and groups.
 const std::vector<golden_problem>& golden_problems() {
   static const std::vector<golden_problem> list{
       {{2, 203, 19}, layout::channels_last},  {{2, 203, 5}, layout::time_contiguous},
@@ -50,14 +50,15 @@ struct golden_case : problem_case {
   }
 };
 
-/// Computes the rows of a backend, with a hash per problem and call. `items` is set for backends
-/// without a fixed order of sums. "All options" means reverse order, resets, initial and final
-/// states and their gradients, and update::accumulate.
+/// Computes a backend's rows of the golden files (golden.hpp). A row has one hash per problem and
+/// call. `items` is set for backends without a fixed order of sums. "All options" means reverse
+/// order, resets, initial and final states and their gradients, and update::accumulate.
 std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, bool slow) {
   const std::string name = TEST_TYPE_NAME ", " + on.name.substr(0, on.name.find(" through a ring"));
   golden::row plain("linear_scan, vjp, jvp; " + name);
   golden::row full("linear_scan, vjp, jvp; all options; " + name);
-  // A ring changes the order of sums, so these rows keep the full name of the backend.
+  // A ring (lane_ring.cuh) changes the order of sums, so these rows keep the full name of the
+  // backend.
   golden::row sums(
       "linear_scan_vjp; sums over batch and time, over channels; " TEST_TYPE_NAME ", " + on.name);
   for (const golden_problem& of : golden_problems()) {
@@ -100,7 +101,8 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, b
   }
   return {plain, full, sums};
 }
-/// Results of an exact type equal those of the loop, so only the loop has rows.
+/// Results of an exact type equal those of the loop, so the golden files have rows of the loop
+/// only.
 void check_golden(const std::vector<golden::row>& rows, const std::vector<golden::row>& of_loop) {
   for (std::size_t k = 0; k < rows.size(); ++k)
     if (exact<T>)
@@ -118,7 +120,8 @@ TYPED_CASE("results have the golden bits", "[.golden]") {
   const auto alone = tested::threaded_backends<T>(1, false);
   const auto five = tested::threaded_backends<T>(5, true);
   for (std::size_t i = 0; i < alone.size(); ++i) {
-    const bool by_eigen = alone[i].name.rfind("triangular_matmul", 0) == 0;  // orders the sums
+    // Eigen chooses the order of the sums of triangular_matmul.
+    const bool by_eigen = alone[i].name.rfind("triangular_matmul", 0) == 0;
     const auto rows = golden_rows(alone[i], by_eigen, false);
     const auto of_five = golden_rows(five[i], by_eigen, false);
     for (std::size_t k = 0; k < rows.size(); ++k) CHECK(rows[k].hashes() == of_five[k].hashes());

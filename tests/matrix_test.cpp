@@ -141,7 +141,7 @@ void check_exact() {
       for (const direction order : {direction::forward, direction::reverse}) {
         A want(shape, time_last);
         want.forward(sequential{}, order);
-        // The recurrence as a plain loop.
+        // The recurrence as a simple loop.
         for (std::int64_t s = 0; s < shape.group * shape.batch; ++s)
           for (std::int64_t c = 0; c < shape.channel; ++c) {
             auto x = want.x0[s * shape.channel + c];
@@ -234,7 +234,8 @@ TEST_CASE("matrix recurrences are exact on integers", "[matrix]") {
 
 TEST_CASE("matrix recurrences have the golden bits", "[.golden]") {
   with_operator_backends<variants::yes>([](const std::string& name, const auto& backend) {
-    // The bits do not depend on the number of threads, so all share a row.
+    // The bits do not depend on the number of threads, so all thread counts share a row of
+    // the golden files.
     golden::row row("linear_scan, vjp, jvp of vec<double, 2>; " +
                     name.substr(0, name.find(" threads")));
     for (const bool time_last : {false, true}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An operator whose products a compiler may contract into multiply-adds.
+// An operator whose products and sums a compiler may fuse into multiply-adds.
 #pragma once
 
 #include <scanrec/detail/config.hpp>

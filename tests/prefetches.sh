@@ -39,8 +39,8 @@ void scans(float* const* p, const scanrec::extents& shape) {
 CPP
 "$compiler" -std=c++20 -O2 $level "${include[@]}" -c "$work/unit.cpp" -o "$work/unit.o"
 
-# Prints each recurrence and the number of prefetches in its row kernel for assume::plain (value 4). This kernel
-# has no boundary checks.
+# Prints each recurrence and the number of prefetches in its row kernel for assume::plain (value 4; position.hpp),
+# which has no boundary checks.
 objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
   awk '/^[0-9a-f]+ <.*>:$/ {
          inside = /run_rows<\(.*assume\)4, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)

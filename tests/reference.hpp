@@ -218,10 +218,10 @@ void for_each_sequence(const extents& s, F f) {
 template <class T>
 struct scanned {
   std::vector<wide<T>> value;
-  std::vector<long double> size, grown;  // s[t] and S[t] of the error bound in docs/numerics.md
+  std::vector<long double> size, grown;  // s[t], S[t] of the error bound (docs/numerics.md)
 
-  /// The error bound at step t. L of docs/numerics.md is 12, plus `more` for a backend that rounds
-  /// a term more often.
+  /// The error bound at step t. In docs/numerics.md, L counts the roundings of a term. Here it is
+  /// 12, plus `more` for a backend that rounds a term more often.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
     static const std::vector<long double> factors = [] {  // std::pow is slow

@@ -244,7 +244,7 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
   // An element of a sum over time passes through at most 128 additions, and then through additions
-  // in the wide type.
+  // in the wide type (wide_t).
   const auto put = [&](auto& to, const auto& sums) {
     for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of staging: the elements that are copied to a staged block and those that are written back.
+// Tests of staging, which copies a block of an array to contiguous scratch: the elements that are
+// copied and those that are written back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

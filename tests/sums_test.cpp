@@ -2,8 +2,9 @@
 // Tests that at most 256 terms of a summed gradient are added in the compute type.
 //
 // All terms are 1 + 2^-16. Up to 256 of them add up exactly in a float, and each further one loses
-// its last bit: a chain of n > 256 floats is off by n - 256 units of 2^-16. A sum is
-// therefore exact if and only if the wide type takes over in time.
+// its last bit: a chain of n > 256 floats is off by n - 256 units of 2^-16. A sum is therefore
+// exact if and only if partial sums of at most 256 terms are added in the wide type (wide_t, here
+// double).
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -41,7 +42,7 @@ std::vector<layout> layouts() {
   constexpr std::int64_t many = 1 << 15, per_lane = 1 << 19;
   const extents last{1, 2 * many, 2}, rows{5, many, 2}, one{1, 2 * per_lane, 1};
   const extents whole{1, per_lane, 4}, gaps{1, 2 * per_lane, 1};
-  const extents packs{1, many / 4, 160};  // exceeds registers and a cache
+  const extents packs{1, many / 4, 160};  // sums exceed registers; arrays exceed a cache
   return {{"channels last, default tiles", last, channels_last(last), 0, true},
           {"channels last, long tiles", last, channels_last(last), many, true},
           {"channels last, time whole", rows, channels_last(rows), many, false},

@@ -159,8 +159,8 @@ void push_device_backends(std::vector<backend<T>>& list) {
 }
 #endif
 
-/// Every backend, with policies that give short inputs tile borders, split time, shared passes and
-/// streaming stores. Add new backends here.
+/// Every backend, with options that make short inputs reach tile edges, split time, passes that
+/// several threads share, and streaming stores. Add new backends here.
 template <class T>
 std::vector<backend<T>> all_backends() {
   std::vector<backend<T>> list{

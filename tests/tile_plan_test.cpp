@@ -278,8 +278,8 @@ void check_cover(const tile_plan& plan, problems& random) {
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
-  // A work item that passes from worker to worker has a single row, or all its rows process a tile
-  // before the next tile.
+  // A work item that passes from worker to worker has a single batch row, or all its rows process a
+  // tile before the next tile.
   if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);

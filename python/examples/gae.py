@@ -5,7 +5,7 @@
     delta[t]     = reward[t] + discount * value[t+1] - value[t]
 
 (Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016.)
-Each row holds episodes of different lengths, one after the other. The scan runs backwards in time, and a
+Each environment has episodes of different lengths, one after the other. The scan runs backwards in time, and a
 reset at each start keeps rewards of the next episode out of the previous one. Prints the largest difference
 from a loop over steps, and the time of both.
 

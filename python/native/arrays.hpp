@@ -15,7 +15,7 @@ enum class role {
   read,
   read_mask,         ///< bytes
   read_resets,       ///< bytes, perhaps with one step more
-  read_edge,         ///< one state per sequence, without a time axis
+  read_edge,         ///< an initial or final state of each sequence, without a time axis
   read_checkpoints,  ///< one state per checkpoint interval, of the type of read_edge
   write,
   write_edge,

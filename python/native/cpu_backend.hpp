@@ -25,8 +25,9 @@ inline constexpr bool compact = true;
 inline constexpr bool compact = false;
 #endif
 
-/// Whether lanes are packs. Compact kernels process 16-bit types one sequence at a time: these CPUs
-/// have no instruction that converts such types, and converting packs would be most of the code.
+/// Whether kernels process packs of sequences (SIMD vectors). Compact kernels process 16-bit types
+/// one sequence at a time: these CPUs have no instruction that converts such types, and converting
+/// packs would be most of the code.
 template <class T>
 inline constexpr bool in_packs = !compact || sizeof(T) > 2;
 
@@ -36,8 +37,8 @@ struct alone : R {
   static constexpr bool one_by_one = true;
 };
 
-/// The backend `tiled`. With `check_only`, a call only checks its arguments. Since this is not a
-/// second type, the code that builds problems is compiled once.
+/// The backend `tiled`. With `check_only`, a call only checks its arguments. The flag is a run-time
+/// value, so that the code that builds problems is compiled once.
 template <bool InPacks>
 struct tiled_or_checked {
   static constexpr bool recomputes_states = tiled::recomputes_states;

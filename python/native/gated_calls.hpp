@@ -17,8 +17,8 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// Applies an activation to lanes, out of line. Compact kernels call it for packs, so that its code
-/// exists once.
+/// Applies an activation to a number or a pack (SIMD vector), out of line. Compact kernels call it
+/// for packs, so that its code exists once.
 template <class Activation, class Lane>
 __attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
   return Activation::of(x);
@@ -31,7 +31,7 @@ SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
-/// The exponential of a logarithm in two parts, also out of line.
+/// Returns exp(x) as an unevaluated sum of two numbers, for extra digits. Also out of line.
 template <class Lane>
 __attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
   return activation::exponential::in_two_parts(x);

@@ -30,8 +30,8 @@ struct queued : cuda::automatic {
   gpu_queue* queue = nullptr;
   bool check_only = false;
 
-  /// Device memory for a call. The calls of one request share it, since the stream runs them one
-  /// after the other.
+  /// Device memory for a call. An entry point of the C interface may make several calls. They share
+  /// the memory, since the stream runs them one after the other.
   [[nodiscard]] cuda::workspace memory_of(std::int64_t bytes) const {
     if (bytes > queue->bytes) {
       queue->memory = queue->given.allocate(queue->given.context, bytes);

@@ -12,7 +12,8 @@
 
 namespace scanrec::native {
 
-/// A stream of a GPU, and the workspace that the calls of one request use one after the other.
+/// A stream of a GPU, and a workspace. An entry point of the C interface may make several calls,
+/// which use the workspace one after the other.
 struct gpu_queue {
   scanrec_cuda_queue given;
   void* memory = nullptr;

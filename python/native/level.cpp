@@ -26,7 +26,7 @@ constexpr bool selective = types<SCANREC_SELECTIVE_ELEMENTS>::have<T>;
 template <class T>
 constexpr bool conv1d = types<SCANREC_CONV1D_ELEMENTS>::have<T>;
 
-/// Returns call() if There is true, or else null.
+/// Returns call() if There is true, and null otherwise.
 template <bool There, class F>
 constexpr auto where(F call) {
   if constexpr (There)

@@ -25,7 +25,8 @@ namespace {
 struct instruction_sets {
   bool native = true;
 #if defined(__x86_64__)
-  // The features that distinguish the levels. Clang does not know the levels by name.
+  // The features that distinguish the levels x86-64-v2, v3 and v4. Clang does not know these levels
+  // by name.
   bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // XLA's handlers for GPUs. They queue calls in XLA's stream, with its device memory. They are not
-// marked as compatible with command buffers: XLA takes the memory back when a handler returns, but
-// a recorded call would run later.
+// marked as compatible with command buffers (CUDA graphs): XLA takes the memory back when a handler
+// returns, but a captured call would run later.
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -250,7 +250,7 @@ def test_every_shape_of_b_c_and_d_equals_an_explicit_sum():
 
 
 def test_mambapy_classes_call_the_selective_scan_of_scanrec(monkeypatch):
-    """A stand-in replaces the package, which need not be installed."""
+    """A stand-in replaces mambapy, which need not be installed."""
     framework("torch")
     module = importlib.import_module("scanrec.compat.mambapy")
     assert not hasattr(module, "other")

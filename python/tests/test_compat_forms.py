@@ -154,7 +154,7 @@ COMPILED = [
 
 @pytest.mark.parametrize("name, chosen", COMPILED, ids=lambda x: str(x).rpartition(".")[2])
 def test_all_lengths_share_a_compiled_program(name, chosen):
-    """Values and gradients equal those without compilation.
+    """Values and gradients of the compiled program equal those of eager calls.
 
     The test uses torch.compile's default backend, which may specialise on a length even if tracing
     did not. Functions with `self` (an agent of rl_games) read the length from a Python number.

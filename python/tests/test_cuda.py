@@ -95,7 +95,7 @@ def test_pooling_equals_the_cpu(device, dtype, count):
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("steps", [40, 300])  # 40 run on one thread, 300 are split into tiles
 def test_outputs_are_the_same_with_and_without_states(device, dtype, count, steps):
-    """One kernel serves both; zoneout has a different kernel."""
+    """One kernel serves calls with and without states; calls with zoneout have another kernel."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
     for reset_mask in ({}, {"zoneout": random.booleans(*shape)}):

@@ -385,7 +385,7 @@ def test_derivatives_of_state_spaces_equal_differences(random):
 
 @pytest.mark.parametrize("nu", [-np.inf, -90.0, 100.0, np.inf])
 def test_gates_that_round_to_0_or_1_have_zero_gradients(nu):
-    """The other gate has nonzero gradients."""
+    """Gate 0 rounds to 0 or 1 and has zero gradients. Gate 1 is ordinary and has nonzero ones."""
     real = lambda *x: jnp.asarray(x, "float32")
     u, b = jnp.ones((5, 1), "float32"), jnp.ones((2, 1), "complex64")
     loss = lambda nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b[: nu.size], b[: nu.size].T)))
@@ -397,7 +397,7 @@ def test_gates_that_round_to_0_or_1_have_zero_gradients(nu):
 
 
 def test_discretisation_near_zero_equals_its_series():
-    """In exp(z) - 1, digits would cancel."""
+    """A discretisation by (exp(z) - 1) / z would lose digits by cancellation."""
     from scanrec._op.state_space.jax import _System
 
     for z in (0.0, 1e-9 + 1e-9j, 1e-3j, 0.4 + 0.3j, 0.49, 0.51):

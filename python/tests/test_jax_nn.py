@@ -498,7 +498,7 @@ def test_invalid_arguments_raise():
 
 
 def test_numpy_numbers_are_valid_options():
-    """They are converted to Python numbers, because arrays have no hash."""
+    """NumPy numbers are converted to Python numbers, because arrays have no hash."""
     given = np.array(3), np.int64(4), np.array(1), np.array(True)
     assert hash(nn.MinGRU(*given)) == hash(nn.MinGRU(3, 4))
     assert nn.MinGRU(*given) == nn.MinGRU(3, 4)

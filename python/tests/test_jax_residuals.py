@@ -113,7 +113,7 @@ def test_chained_scans_with_a_constant_gate_keep_nothing():
 
 
 def test_a_selective_scan_keeps_its_operands_and_checkpoints():
-    """Every gradient keeps them, because one kernel computes all gradients.
+    """Every gradient keeps all operands and checkpoints, because one kernel computes all gradients.
 
     There is one checkpoint for 128 steps, so `kept` does not count them.
     """

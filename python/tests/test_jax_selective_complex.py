@@ -88,7 +88,7 @@ def test_b_and_c_as_real_parts_equal_complex_numbers(random, groups, steps):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
-    """Sequences and B have the type, and other arrays are float32 or complex64.
+    """u, delta, z and B have the type, and other arrays are float32 or complex64.
 
     Outputs are within one epsilon of `dtype` of results in complex128 for the same numbers.
     """

@@ -256,7 +256,7 @@ def test_derivatives_equal_differences(random):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
-    """Sequences and B have the type, and other arrays are float32.
+    """u, delta, z and B have the type, and other arrays are float32.
 
     Outputs are within one epsilon of `dtype` of results in float64 for the same numbers.
     """

@@ -432,7 +432,7 @@ def test_constant_log_gates_of_slow_decays_are_within_tolerance(reverse):
     ids=["fwd of fwd of fwd", "fwd of fwd of rev", "fwd of rev of fwd of rev"],
 )
 def test_nested_forward_mode_that_pytorch_gets_wrong_raises(of):
-    """PyTorch gets these values wrong for every function with its own forward-mode rule."""
+    """PyTorch computes wrong values for nested forward mode of functions with their own jvp."""
     with pytest.raises(NotImplementedError, match="levels of forward mode"):
         of(loss(ours))(*tensors((5, 3), (5, 3), (3,)))
 

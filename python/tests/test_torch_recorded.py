@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of recorded programs of scanrec.torch: their operators have derivatives of any order."""
+"""Tests of programs that PyTorch records: operators of scanrec.torch have all derivatives.
+
+torch.compile, torch.export, torch.jit.trace and make_fx record a call as a graph of operators.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +240,7 @@ def test_derivatives_of_recorded_vjps_and_jvps_equal_eager(name):
 
 @pytest.mark.parametrize("name", ["linear", "selective", "fo"])
 def test_nested_forward_mode_of_recorded_gradients_equals_eager_or_raises(name):
-    """The nestings that PyTorch gets wrong raise an error."""
+    """Nestings of two forward modes, for which PyTorch gives wrong values, raise an error."""
     model, x, w = problem(name)
     every = tuple(range(len(x)))
     program = make_fx(lambda *x: func.vjp(model, *x)[1](w))(*x)

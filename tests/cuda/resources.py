@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
 
-Prints a table. Fails if a kernel of everyday calls (those with assume::plain) spills registers to
-memory. Kernels in which a block runs several tiles may spill a few values that are the same for all
-tiles and are reloaded once per tile.
+Prints a table. Fails if a kernel of everyday calls (those for assume::plain, see position.hpp)
+spills registers to memory. Kernels in which a block runs several tiles may spill a few values that
+are the same for all tiles and are reloaded once per tile.
 """
 
 import argparse

@@ -31,7 +31,7 @@ enum class waiting { no, block_barrier, warp_barrier, exchange };
 
 struct warp_state {
   int alive = 0, arrived = 0;
-  std::vector<std::byte> slots[2];  // one per thread, for this exchange and the previous one
+  std::vector<std::byte> slots[2];  // one per thread, of this exchange and the previous one
   int turn = 0;
 };
 
@@ -65,9 +65,9 @@ struct block_state {
   std::vector<warp_state> warps;
   int alive = 0, arrived = 0;
   bool drawn = false;                    // whether it has drawn a ticket
-  weak_memory::copy* memory = nullptr;   // its copy of the watched bytes, if any
+  weak_memory::copy* memory = nullptr;   // its copy of the watched bytes (weak_memory.hpp), or null
   std::vector<int> ready;                // threads that can run
-  bool any = false, any_before = false;  // any_of_block of this barrier and the last
+  bool any = false, any_before = false;  // result of any_of_block at this barrier and the last
 };
 
 }  // namespace cuda_on_host

@@ -404,7 +404,8 @@ void machine::pause() {
   switch_back();
 }
 
-// The recorded accesses to some bytes of the block's shared memory.
+// Returns the records of the last accesses to some bytes of shared memory, and their number in
+// `count`.
 accesses* machine::accesses_of(const void* p, std::size_t bytes, std::size_t& count) {
   if (!now) fail("uses shared memory, in a kernel that says it does not synchronise");
   block_state& b = *now->block;

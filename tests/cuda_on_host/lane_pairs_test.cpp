@@ -15,7 +15,7 @@ namespace {
 using namespace scanrec;
 using cuda_on_host::stream;
 
-/// The fewest sequences that use pairs, in two rows.
+/// The fewest sequences that are processed in pairs, in two batch rows.
 constexpr std::int64_t rows = 2, channels = cuda::detail::fewest_pairs;
 
 /// Arrays that begin at a multiple of 64 bytes, or one element after it, where pairs are

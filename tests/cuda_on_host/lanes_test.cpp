@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of rings in shared memory: results have the bits of the serial loop, in whatever order
-// copies complete. Also tests the ring that is chosen for a problem.
+// Tests of rings, the buffers in shared memory of lane_ring.cuh: results have the bits of the
+// serial loop, in whatever order copies complete. Also tests the ring that is chosen for a problem.
 #include <algorithm>
 #include <complex>
 #include <cstddef>

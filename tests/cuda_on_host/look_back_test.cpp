@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of look_back under adversarial schedules, and of the reuse of workspaces.
+// Tests of look_back under adversarial schedules, and of the reuse of workspaces. A schedule is the
+// interleaving of blocks and threads on the emulator.
 #include <array>
 #include <cmath>
 #include <complex>
@@ -419,7 +420,7 @@ TEST_CASE("at most 256 terms of a sum are added in the compute type on GPUs",
 
 TEST_CASE("time-contiguous tiles pass through shared memory exactly",
           "[cuda_look_back][forward][vjp][layout]") {
-  // Gates of 0 and 1 and small inputs: every type holds every state, and no order matters.
+  // With gates of 0 and 1 and small inputs, every state is exact in every type and every order.
   const auto check_shape = []<class T>(T, const extents& shape) {
     INFO("T " << shape.time << ", C " << shape.channel);
     const auto n = static_cast<std::size_t>(shape.time * shape.channel);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of messages between blocks under adversarial schedules: more spans in flight than a tile
-// reads, messages that arrive word by word, and sums that become visible only after a fence.
+// Tests of messages between blocks under adversarial schedules: more spans (groups of tiles, see
+// tiles_before.cuh) in flight than a tile reads, messages that arrive word by word, and sums that
+// become visible only after a fence.
 //
 // Gates are 0 or have magnitude 1, and inputs are small integers. Results are therefore exact in
-// any order of operations and equal those of the loop bit for bit. affine_carries.hpp defines
-// moderate maps.
+// any order of operations and equal those of the loop bit for bit. A map is moderate if it is far
+// from overflow (affine_carries.hpp).
 #include <algorithm>
 #include <cmath>
 #include <complex>

@@ -4,10 +4,11 @@
 // records the order that barriers establish.
 //
 // Ordinary loads and stores cannot be intercepted on a host. Therefore every block has its own copy
-// of the watched bytes, which is put in their place while a thread of the block runs. Bytes that
-// differ afterwards were stored by that thread. Like a cache of a multiprocessor, a copy may be
-// old: it holds the values at the start of the kernel or at the block's last fence. A block always
-// sees its own stores.
+// of the watched bytes, the range that a test makes weakly ordered (weakly_ordered in
+// emulator.hpp). The copy is put in their place while a thread of the block runs. Bytes that differ
+// afterwards were stored by that thread. Like a cache of a multiprocessor, a copy may be old: it
+// holds the values at the start of the kernel or at the block's last fence. A block always sees its
+// own stores.
 //
 // Correct kernels cause no fault. If one block reads a value that another has stored, the writer
 // needs a fence between the store and the word that announces it, and the reader needs a fence
@@ -30,7 +31,7 @@ namespace cuda_on_host {
 
 /// A moment of a thread: the barriers of the block and of the warp that it had passed.
 struct moment {
-  int thread = -1;  // -1: none
+  int thread = -1;  // -1: no moment
   std::uint32_t block_barriers = 0, warp_barriers = 0;
 };
 /// Whether an event at `before` happens before `now`.
@@ -41,7 +42,7 @@ inline bool ordered(const moment& before, const moment& now) {
           before.warp_barriers < now.warp_barriers);
 }
 
-/// The weakly ordered bytes of a launch; may be empty.
+/// The watched bytes of a launch; may be empty.
 class weak_memory {
  public:
   /// The copy of a block.
@@ -105,8 +106,9 @@ class weak_memory {
     shown_ = nullptr;
   }
 
-  /// The address of the arrived value of a watched address, or the address itself if it is not
-  /// watched. Used for words, which are only stored and loaded as such.
+  /// The address of the value that has arrived at a watched address, or the address itself if it is
+  /// not watched. Used for words (16 bytes, see emulator.hpp), which are only stored and loaded as
+  /// a whole.
   template <class T>
   T* arrived(T* p) {
     return contains(p) ? reinterpret_cast<T*>(arrived_.data() + offset_of(p)) : p;

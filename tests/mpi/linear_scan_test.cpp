@@ -179,8 +179,8 @@ TEST_CASE("a part with decaying gates runs once and has the states of the whole"
 }
 
 TEST_CASE("states that are not finite cross parts as in the loop") {
-  // States reach 2^256, which only the wide type can hold. Then gates halve the state of channel 0,
-  // multiply that of channel 1 by zero, and keep that of channel 2.
+  // States reach 2^256, which only the wide type (double) can hold. Then gates halve the state of
+  // channel 0, multiply that of channel 1 by zero, and keep that of channel 2.
   const process here;
   const extents shape{.batch = 1, .time = 600, .channel = 3};
   std::vector<float> gate(1800), input(1800, 0.0f), want(1800), got(1800);

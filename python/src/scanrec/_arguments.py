@@ -59,8 +59,8 @@ def check_number(call: str, argument: str, value: complex) -> None:
 def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
     """Return a value as a NumPy array.
 
-    Frameworks refuse to convert tensors that record gradients and arrays of a traced program. Their
-    errors do not name the argument, so this function raises its own.
+    Frameworks refuse to convert tensors that require gradients, and arrays of a traced program.
+    Their errors do not name the argument, so this function raises its own.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -99,7 +99,7 @@ def flag(call: str, argument: str, value: object) -> bool:
         return value
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    if type(value).__module__.startswith("torch"):  # reading its value would wait for it
+    if type(value).__module__.startswith("torch"):  # reading it may wait for a GPU
         refuse(call, argument, "True or False", type(value).__name__, TypeError)
     if "bool" not in str(getattr(value, "dtype", "")):
         refuse(call, argument, "True or False", repr(value), TypeError)

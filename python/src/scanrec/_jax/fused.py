@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Derivatives of operations whose value and adjoint are fused kernels.
 
-The rules use only the three primitives and the composed value, a function that computes the results
-by other operations. The composed tangent and the composed adjoint are the derivatives of this
-function, so operations are differentiable any number of times:
+The primitives are the value (the forward computation), the tangent and the adjoint. The rules use
+only these and the composed value, a function that computes the results by other operations. The
+composed tangent and the composed adjoint are the derivatives of this function, so operations are
+differentiable any number of times:
 
 ========= =============================== ===============
 primitive its tangent                     its transpose
@@ -125,7 +126,7 @@ class Fused(Primitives):
         nonzero_tangents = {
             name: t for name, t in nonzero_tangents.items() if name not in self.operation.residuals
         }
-        # Only tangents or cotangents vary, in which the primitive is linear.
+        # Only tangents or cotangents have tangents. The primitive is linear in them.
         if all(name != primal_of(name) for name in nonzero_tangents):
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
             value, tangent = (
@@ -165,9 +166,10 @@ class Fused(Primitives):
     # ---- transposes ------------------------------------------------------------------------------
 
     def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
-        """The transpose of a primitive that is linear in some operands. Tangents are transposed to
-        the adjoint, and adjoints to the tangent. A gradient has the shape of its operand. A tangent
-        has the shape of the result. It is summed if the cotangent broadcasts."""
+        """The transpose of a primitive that is linear in some operands: the adjoint for a tangent,
+        and the tangent for an adjoint. The gradients of an adjoint have the shapes of operands. The
+        tangents of a tangent have the shapes of results. They are summed over the axes along which
+        the cotangents that they correspond to broadcast."""
         into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
         arrays = params.named(args)
         unknowns = {n: x.aval for n, x in arrays.items() if isinstance(x, ad.UndefinedPrimal)}

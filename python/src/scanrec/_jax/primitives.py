@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The three primitives of an operation: its value, its adjoint ("vjp") and its tangent ("jvp").
+"""The three primitives of an operation: "value" (the forward computation), "vjp" (the adjoint) and
+"jvp" (the tangent).
 
 Arrays have named axes. An array broadcasts along an axis if it has extent 1 and other arrays have
 more. Its gradient is then the sum over that axis. Batching, the shapes of results and the sharding
@@ -47,7 +48,7 @@ class Primitives:
         op = self.operation
         tangents = tuple(map(tangent_of, op.differentiable))
         self.calls = {"value": op.value, "vjp": op.vjp, "jvp": op.jvp}
-        #: The operands of the primitives. A tangent may read any that the value reads.
+        #: The operands of the primitives. "jvp" may read any operand of "value".
         self.reads = {name: call.reads for name, call in self.calls.items()}
         self.reads["jvp"] = (*op.operands, *op.residuals, *tangents)
         self.primitives = {kind: self._primitive(kind) for kind in self.calls}
@@ -210,7 +211,7 @@ class Primitives:
         kind, problem, operands, results = params
         in_front: list[int | None] = [0] * len(results)
         if not self.has_kernel(kind):
-            # Work that all elements of the batch share is done once.
+            # vmap computes the parts that do not depend on the batch only once.
             return list(jax.vmap(partial(self.run, params), dims)(*args)), in_front
         batched = {name for name, d in zip(operands, dims) if d is not None}
         arrays = {
@@ -224,7 +225,7 @@ class Primitives:
         into = "batch" if all("batch" in axes[name] for name in changed) else "channel"
         axes_of = {name: of.index(into) for name, of in axes.items() if into in of}
         if any(map(is_split, arrays.values())) or not changed <= axes_of.keys():
-            # A loop over the batch: an array is split over devices, or has no such axis.
+            # Loop over the batch: an array is split over devices, or lacks the axis `into`.
             wanted = params.shapes
             out = jax.lax.map(
                 lambda one: tuple(self.bind(kind, problem, {**arrays, **one}, wanted).values()),

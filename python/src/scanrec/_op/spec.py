@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The description of an operation, from which its bindings are derived.
 
-An operation computes results from operands. Its derivatives may read residuals, which the value
-keeps for them. The names of operands and results determine the names of gradients and tangents. All
-of these determine the arrays of each native call, in the order of its struct in
+An operation computes results from operands. Throughout the package, "the value" of an operation is
+this forward computation, as opposed to its tangent (jvp) and its adjoint (vjp). The value may keep
+arrays for the derivatives, the residuals.
+
+The names of operands and results determine the names of gradients and tangents. All of these
+determine the arrays of each native call, in the order of its struct in
 ``include/scanrec/c/scanrec.h``.
 """
 
@@ -103,7 +106,7 @@ class Operation:
         Whether the tangent has a native call. This call does not read the operands in
         ``linear_in``, only their tangents.
     linear_in:
-        The operands in which the value is linear, without the initial state.
+        The operands in which the value is linear, apart from the initial state.
     names:
         The public names of arrays, by native name, where these differ.
     typed:

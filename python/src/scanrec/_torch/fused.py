@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Derivatives of operations whose value and adjoint are operators.
+"""Derivatives of operations whose value (the forward computation) and adjoint are operators.
 
 A :class:`Fused` operation runs these two operators. All other derivatives, and batches for which
 the operators have no axis, use the composed value: a function that computes the results by other
-operations. The value keeps residuals for the adjoint. They are functions of the operands, so the
-composed value ignores them, and they have no gradients.
+PyTorch operations. The value keeps residuals for the adjoint. They are functions of the operands,
+so the composed value ignores them, and they have no gradients.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Fused:
     def run(self, problem: Any, *tensors: Maybe) -> tuple[Tensor, ...]:
         """Return the results under any transformation. Operations call it in a function that
         ``torch.compile`` does not trace into."""
-        if is_tracing():  # tracing records only operators
+        if is_tracing():  # torch.jit.trace records only operators
             if hasattr(problem, "shape"):  # make its extents integers
                 problem = problem._replace(shape=tuple(map(int, problem.shape)))
             out = self.value(*tensors, *problem, False)
@@ -113,10 +113,11 @@ class Fused:
         return tuple(out[: self.results])
 
     def recorded(self, problem: Any, keep: bool, tensors: Tensors) -> tuple[Tensor, ...]:
-        """Return the results, and then the residuals unless the value is composed."""
+        """Return the results under differentiation or vmap, and then the residuals unless the
+        composed value computes the results."""
         if self.is_composed(*tensors):
             return self.composed(problem, *tensors)
-        # Under torch.func, any operand may need a gradient at some level.
+        # Under torch.func, an operand may need a gradient in any of the nested transformations.
         transformed = bool(levels())
         primals = [tensors[i] for i in self.primals]
         needs = [transformed or (x is not None and x.requires_grad) for x in primals]
@@ -139,7 +140,8 @@ class Fused:
         return spread(found, needs)
 
     def is_composed(self, *tensors: Maybe) -> bool:
-        """Whether the active levels need the composed value, as forward mode does."""
+        """Whether the active transformations of torch.func need the composed value, as forward mode
+        does."""
         if is_eager():
             return False
         has_no_batches = type(self).batched is Fused.batched
@@ -158,7 +160,7 @@ class Fused:
 
     def operators(self) -> tuple[Any, Any]:
         """Define the operators of value and adjoint. Their arguments are the tensors that the call
-        reads, the problem, and a last one. It tells the value whether to keep residuals, and the
+        reads, the problem, and a last argument: for the value whether to keep residuals, for the
         adjoint which gradients are wanted."""
         fields = get_type_hints(self.problem)
         options = "".join(f"{_SCHEMAS[of]} {name}, " for name, of in fields.items())
@@ -318,7 +320,7 @@ def eager(function: Any) -> type[Function]:
 
 
 def spread(found: Sequence[Tensor], needs: Needs) -> list[Maybe]:
-    """Return the gradients of all operands. Those that are not needed are None."""
+    """Return one entry per operand: its gradient, or None if it is not needed."""
     rest = iter(found)
     return [next(rest) if need else None for need in needs]
 

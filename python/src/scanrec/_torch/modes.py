@@ -50,8 +50,8 @@ def is_distributed(x: object) -> bool:
 
 
 def is_recorded(*tensors: Maybe) -> bool:
-    """Whether any kind of differentiation or batching records a call with these tensors. If not,
-    the operator is called directly, in half the time."""
+    """Whether autograd, forward mode or a transformation of torch.func must process a call with
+    these tensors. If not, the operator is called directly, in half the time."""
     if not is_eager():
         return True
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
@@ -63,7 +63,7 @@ def is_eager() -> bool:
 
 
 def is_pushed(*tensors: Maybe) -> bool:
-    """Whether forward mode may record a call with these tensors."""
+    """Whether forward mode may differentiate a call with these tensors."""
     if names := levels():  # wrappers of torch.func hide tangents of forward_ad
         return "Jvp" in names or forward_ad._current_level >= 0
     if forward_ad._current_level < 0:
@@ -72,14 +72,16 @@ def is_pushed(*tensors: Maybe) -> bool:
 
 
 def alive(x: Maybe) -> Maybe:
-    """Return a tensor without the wrappers of levels of torch.func that have ended. PyTorch removes
-    these for operators but not for autograd functions, and only one at a time."""
+    """Return a tensor without the wrappers of transformations of torch.func that have ended.
+    PyTorch removes these wrappers for operators but not for autograd functions. Its function
+    removes one wrapper at a time."""
     inner = None if x is None else torch._C._functorch.unwrap_if_dead(x)
     return x if inner is x else alive(inner)
 
 
 def levels() -> list[str]:
-    """The names of the active transformations of torch.func, the innermost last."""
+    """The names of the active transformations of torch.func ("levels" in PyTorch), the innermost
+    last: "Grad", "Jvp", "Vmap" and others."""
     functorch = torch._C._functorch
     if functorch.peek_interpreter_stack() is None:
         return []

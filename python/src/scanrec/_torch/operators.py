@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Native calls as operators of PyTorch, private and functional.
+"""Native calls as private operators of PyTorch that do not change their arguments.
 
 An operator takes the tensors that its call reads, in the order of the call, and then options.
 Absent tensors are None, and results that are not wanted are empty. The derivatives of an operator
-are registered with the operator, so that a recorded program that contains only the operator has
+are registered with the operator, so that a traced program that contains only the operator has
 derivatives too. Autograd functions call the operator by ``run_below``.
 """
 
@@ -120,7 +120,8 @@ def keep_lazy_views(op: Any) -> None:
 
 
 def run_below(op: Kernel, *arguments: Any) -> Any:
-    """Run an operator without its derivatives, which the caller records or does not need."""
+    """Run an operator without its derivatives. The caller is an autograd function that defines
+    them, or does not need them."""
     with below_autograd():
         return op(*arguments)
 
@@ -307,8 +308,8 @@ def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Seque
 def describe_scan(call: str, arrays: Arrays, problem: Any, dtype: torch.dtype) -> Described:
     """Describe a call on sequences, whose problem has a shape, an axis and a direction.
 
-    Raises an error if shapes of tensors do not fit the shape of the call. A recorded program may
-    have fixed the latter, and kernels would then read out of bounds.
+    Raises an error if shapes of tensors do not fit the shape of the call. A traced program may have
+    fixed the shape of the call. With tensors of other shapes, kernels would read out of bounds.
     """
     shape, axis, more_resets = problem.shape, problem.axis, False
     views = {}

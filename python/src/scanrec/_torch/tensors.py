@@ -96,7 +96,7 @@ def aligned(
     else:
         x = number_tensor(call, name, value, dtype, device)
     arguments.check_shape(call, name, x.shape, shape)
-    if x.dim() == len(shape):  # no view: autograd would record it
+    if x.dim() == len(shape):  # no view: it would add a node to the autograd graph
         return x
     return x.reshape((1,) * (len(shape) - x.dim()) + tuple(x.shape))
 

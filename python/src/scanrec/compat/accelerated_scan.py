@@ -67,7 +67,8 @@ class ref:
     ) -> Tensor:
         """Compute the scan, with ``x[t+1]`` in place of ``x[t-1]`` if ``reverse``.
 
-        Operations other than torch's own raise ``ValueError``. The original does not support T = 1.
+        ``mul``, ``add``, ``zeros_like`` and ``ones_like`` other than torch's raise ``ValueError``.
+        The original does not support T = 1.
         """
         given = {"mul": mul, "add": add, "zeros_like": zeros_like, "ones_like": ones_like}
         for name, operation in given.items():

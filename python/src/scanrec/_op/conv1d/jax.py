@@ -147,7 +147,7 @@ def causal_conv1d_update(
     now, at = state, None
     if conv_state_indices is not None:
         at = _integers(call, "conv_state_indices", conv_state_indices, batch)
-        # Padding becomes the row after the last, since JAX counts negative indices from the end.
+        # Replace padding by an index after the last row: JAX counts negative indices from the end.
         at = jnp.where((at < 0) | (at > rows), rows, at)
         now = state.at[at].get(mode="fill", fill_value=0)
     kept = max(steps - held, 0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in JAX: their primitives, and the composition for other derivatives.
+"""Causal convolutions in JAX: their primitives, and a composition of JAX operations for all other
+derivatives.
 
 Operands have the axes of the C interface. Weight and bias have the type of the kernel's sums.
 """

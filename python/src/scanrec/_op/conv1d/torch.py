@@ -209,7 +209,7 @@ def causal_conv1d_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients while they are recorded.
+        A tensor requires gradients, outside ``torch.no_grad()``.
     """
     given = x, conv_state, weight, bias
     is_plain = cache_seqlens is None and conv_state_indices is None
@@ -246,7 +246,7 @@ def causal_conv1d_update(
     if layouts is not None and weight.dtype == given[2].dtype:
         if bias is None or bias.dtype == given[3].dtype:  # type: ignore[union-attr]
             return _run(_plans.keep(key, _plan_of(tensors, silu)), given)
-    # If derivatives or batches are recorded, the operator raises an error. run_below does not.
+    # Under differentiation or vmap, the operator raises an error. run_below would not.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, cache_seqlens, conv_state_indices, silu)
@@ -317,8 +317,8 @@ def _update(
         exists = within[:, None, None]
         out, _ = convolve(problem, steps, weight, bias, torch.where(exists, past, 0), None)
         if len(at) > 0:
-            # Padding writes the value of another row to that row again. If all rows are padding, it
-            # writes a row as it was read.
+            # An index that means padding repeats the write of the first valid index. If there is no
+            # valid index, all write the unchanged row of the first one.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within, each, within.int().argmax())
             state.index_copy_(0, at[source], torch.where(exists, after, now)[source])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in PyTorch: their two operators, and the composition for other derivatives.
+"""Causal convolutions in PyTorch: their two operators, and a composition of PyTorch operations for
+all other derivatives.
 
 Tensors have the axes of the calls: x (B, D, L), weight (D, W) and resets (B, L). States (B, D, S)
 hold the last S inputs, with S of W - 1 or more. Weight and bias have the type of the kernel's sums.
@@ -53,7 +54,7 @@ def describe(arrays: Arrays, problem: Conv1dProblem) -> Described:
         if "past" in axes:
             boundary = of.removesuffix("_state")
             past[boundary] = extents["past"] = max(width - 1, tensor.shape[-1])
-        # A recorded program may run with other shapes. Kernels would then read out of bounds.
+        # A traced program may run with other shapes. Kernels would then read out of bounds.
         shape = [extents[axis] for axis in axes]
         check_shape("causal_conv1d", _NAMES.get(name, name), tensor.shape, shape, equal=True)
         strides = strides_of(tensor) if tensor.numel() > 0 else contiguous(tensor.shape)

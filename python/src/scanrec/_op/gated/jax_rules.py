@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in JAX: its primitives, and the composition for other derivatives.
+"""QRNN pooling in JAX: its primitives, and a composition of JAX operations for all other
+derivatives.
 
 Pre-activations are arrays of the rank of the problem, or one array that stacks them along one more
 axis. The stack is then passed as the candidate, and the gates are absent.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in PyTorch: its two operators, and the composition for other derivatives.
+"""QRNN pooling in PyTorch: its two operators, and a composition of PyTorch operations for all other
+derivatives.
 
 Pre-activations are tensors of the rank of the problem, or one tensor that stacks them along one
 more axis. The stack is then passed as the candidate, and the gates are absent.

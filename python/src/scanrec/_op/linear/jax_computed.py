@@ -99,7 +99,7 @@ class ComputedScan(Scans):
         return [out[name] for name in params.shapes]
 
 
-# ---- of logarithms -------------------------------------------------------------------------------
+# ---- scans of logarithms -------------------------------------------------------------------------
 
 
 class _LogScan(ComputedScan):

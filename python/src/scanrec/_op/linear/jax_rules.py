@@ -59,7 +59,8 @@ class _LinearScan(Scans):
         batched = {name for name, d in zip(params.operands, dims) if d is not None}
         wanted = params.shapes
         if params.kind == "vjp" and batched <= STATES and len(wanted) > 1:
-            # Only the gradient of the gate depends on the states. The batch shares the others.
+            # Only the gradient of the gate depends on the states. Compute the other gradients once
+            # for the whole batch.
             own = params._replace(results=(("gate_grad", wanted.pop("gate_grad")),))
             out = self.vjp(params.problem, params.named(args), wanted)
             (gate_grad,) = super().batch(args, dims, params=own)[0]
@@ -159,8 +160,8 @@ def _before(arrays: Arrays, problem: Problem, dtype: DTypeLike) -> jax.Array:
 
 
 def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) -> jax.Array:
-    """Move x one step later in time, or one step earlier with ``back``. The free step becomes
-    ``first``, or 0 if it is None. Padding keeps the sharding of arrays."""
+    """Move x one step later in time, or one step earlier with ``back``. The step that becomes free
+    gets ``first``, or 0 if ``first`` is None. Padding keeps the sharding of arrays."""
     steps = x.shape[axis]
     if steps == 0:
         return x

@@ -9,12 +9,12 @@ of its part::
     u_k    its final state if it starts from 0
 
 Devices exchange the maps by XLA's collectives, in one small message per sequence and device. The
-maps form a linear recurrence too, and the same scan computes it. Let h be the state before a part.
-Its derivatives are:
+maps form a linear recurrence too, and the same scan computes it. Let h be the state before a part,
+dh its tangent, and x the states of the part. The value and the derivatives of x are:
 
 ======== ======================================================
 value    x = scan(h)
-tangent  tangent(gate, input; from 0) + tangent(dh only)
+tangent  tangent with dh = 0 + tangent with dh only
 gradient the transpose of both terms: a message, then an adjoint
 ======== ======================================================
 
@@ -47,7 +47,8 @@ from .spec import LOG_GATE
 __all__ = ["scan_parts"]
 
 #: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling (``_by_doubling``) sends about
-#: log2(devices) messages in sequence. It is used if an all-gather would send this many bytes more.
+#: log2(devices) messages in sequence. Doubling is used if an all-gather would send more bytes than
+#: doubling, by at least this number.
 _MORE_BYTES = 1 << 20
 
 
@@ -209,8 +210,8 @@ class _Part(NamedTuple):
         return (self.parts - 1 - rounds) * sent * product.dtype.itemsize > _MORE_BYTES
 
     def gathered(self, maps: Arrays) -> Arrays:
-        """The maps of all parts, side by side in time, by one all-gather. With doubling, only the
-        map of this part."""
+        """Gather the maps of all parts, side by side in time, by one all-gather. With doubling,
+        return only the map of this part."""
         rank, axis = len(self.problem.shape), self.problem.axis
         sent = {name: x for name, x in maps.items() if x.ndim == rank}
         if self.is_doubling or not sent:
@@ -326,8 +327,8 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
     tangents_of = {name: tangent_of(name) for name in scan.operation.results}
     shapes = {t: scan.shape(name, problem, arrays) for name, t in tangents_of.items()}
     here = scan.jvp(problem, {**known, **own}, shapes)
-    # The jvp of the part already includes the tangents of its gates, so that of their product is
-    # not used here.
+    # The jvp of the part includes the tangents of its gates, so the tangent of their product is not
+    # used here.
     ends = part.gathered({"ends": here["final_tangent"]})
     before = part.entering({**values, **ends})
     through = scan.jvp(problem, {**known, "initial_tangent": before}, shapes)
@@ -337,6 +338,6 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
         moves |= part.gathered({"products": product_t})
     out = [values[name] for name in params.shapes]
     return out, [
-        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # residuals: dropped
+        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # residuals: 0
         for name, x in zip(params.shapes, out)
     ]

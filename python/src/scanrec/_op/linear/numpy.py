@@ -18,7 +18,7 @@ __all__ = ["Gradients", "linear_scan", "linear_scan_jvp", "linear_scan_vjp"]
 
 
 class Gradients(NamedTuple):
-    """The gradients that :func:`linear_scan_vjp` returns. Those that ``wrt`` omits are None."""
+    """The gradients that :func:`linear_scan_vjp` returns, None for operands not in ``wrt``."""
 
     # Any: type checkers then accept a requested gradient without a test for None.
     gate: NDArray[Any] | Any

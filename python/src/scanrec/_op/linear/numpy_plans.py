@@ -168,7 +168,7 @@ class Checked:
         )
 
     def _put(self, name: str, array: Array) -> None:
-        # Strides along axes of one element are arbitrary.
+        # Strides along axes of extent 1 are arbitrary.
         size = array.itemsize
         strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
         self._spread(name, strides)

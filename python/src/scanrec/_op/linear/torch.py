@@ -87,9 +87,9 @@ def linear_scan(
     Raises
     ------
     NotImplementedError:
-        PyTorch would silently compute wrong values. This concerns three levels of forward mode, and
-        two levels over reverse mode. With ``group``, forward mode and ``torch.func`` are not
-        supported.
+        PyTorch would silently compute wrong values. This concerns three nested levels of forward
+        mode, and two nested levels of it over reverse mode. With ``group``, forward mode and
+        ``torch.func`` are not supported.
     RuntimeError:
         Another process of ``group`` failed before the call; the message gives its rank. Or shapes,
         types, options or ``requires_grad`` differ between the processes.
@@ -103,7 +103,7 @@ def linear_scan(
 
     DTensors: the result has the placements of ``input``, and the placements of the other arguments
     follow from them. Any axis may be split. Time may be split over one dimension of the mesh,
-    without ``group``. The other arguments are DTensors or numbers, not plain tensors. Gradients are
+    without ``group``. The other arguments are DTensors or numbers, not other tensors. Gradients are
     DTensors. ``log_gate`` and ``log_input`` are not supported.
     """
     call = "linear_scan"

@@ -112,8 +112,8 @@ def _global(
 
 
 class _OfAll(Function):
-    """A final state that all processes have. As a DTensor it is one tensor, so only one process
-    passes its gradient on."""
+    """A final state that all processes have. The DTensor counts it once, so only one process passes
+    its gradient on."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, has_gradient: bool) -> Tensor:

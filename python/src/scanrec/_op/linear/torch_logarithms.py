@@ -39,7 +39,7 @@ class _Logarithms(Fused):
 
     @staticmethod
     def _value_op(*arguments: Any) -> Any:
-        return scan_op(*arguments[:-1])  # all residuals are results
+        return scan_op(*arguments[:-1])  # without the flag `keep`: all residuals are results
 
     @staticmethod
     def _adjoint_op(gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, *rest: Any) -> Any:
@@ -99,8 +99,9 @@ def scan_logarithms(problem: Problem, *tensors: Maybe) -> tuple[Tensor, ...]:
 def _check_forward_mode() -> None:
     """Raise NotImplementedError for nested levels of forward mode.
 
-    PyTorch's rule for autograd functions gives wrong values for these. A scan works around it (see
-    ``torch_rules.scan``). A recorded derivative of a scan cannot.
+    PyTorch's rule for autograd functions gives wrong values for these. ``torch_rules.scan`` has a
+    workaround for scans. There is none for the tangent and the adjoint of a scan in a traced
+    program.
     """
     if levels().count("Jvp") > 1:
         raise NotImplementedError(
@@ -125,7 +126,7 @@ def _tangent(*arguments: Any) -> Any:
 
 
 def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
-    """Gradients that are not wanted are empty."""
+    """Return the gradients. Those that are not wanted are empty tensors."""
     tensors, options, shapes = arguments[:7], arguments[7:11], arguments[11:]
     problem = _LOGARITHMS.problem_of(options)
     if problem.logarithms:

@@ -33,7 +33,8 @@ class _Plan(NamedTuple):
     final: tuple[tuple[int, ...], torch.dtype] | None  #: shape and type of the final state
 
     def run(self, values: Sequence[Any]) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the results of the call on values of the plan's layout, aligned or not."""
+        """Return the results of the call on values of the plan's layout. Alignment to the rank of
+        the input does not change addresses, so the values may be aligned or not."""
         input: Tensor = values[1]
         state = torch.empty_like(input, memory_format=torch.contiguous_format)
         addresses = [x.data_ptr() for x in values if x is not None]

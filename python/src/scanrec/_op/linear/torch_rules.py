@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` in PyTorch: its three operators, and autograd functions whose derivatives are the
-same functions again.
+"""``linear_scan`` in PyTorch: its three operators, and autograd functions whose derivatives are
+computed by these same functions.
 
-The value, the tangent and the adjoint of a scan are operators. Derivatives of tangent and adjoint
-come from compositions of scans that compute the same values. In forward mode, a tangent
-or an adjoint runs its composition instead of its operator.
+The value (the forward computation), the tangent and the adjoint of a scan are operators.
+Derivatives of tangent and adjoint come from compositions of scans that compute the same values. In
+forward mode, a tangent or an adjoint runs its composition instead of its operator.
 
 All tensors have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
 (initial and final states) have extent 1 in time. Resets may have one step more than the input. The
@@ -325,7 +325,7 @@ def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Ten
 
 
 def _shifted(x: Tensor, first: Tensor, problem: Problem, *, back: bool) -> Tensor:
-    """Move x one step later in time, or earlier with `back`. The free step becomes `first`."""
+    """Move x one step later in time, or earlier with `back`. The free step gets `first`."""
     if problem.steps == 0:
         return x
     if back:
@@ -368,7 +368,7 @@ def scan(
     the innermost level of forward mode itself.
     """
     problem, tensors = Problem(tuple(input.shape), axis, reverse), (gate, input, initial, resets)
-    if is_tracing():  # tracing records only operators, with fixed shapes
+    if is_tracing():  # torch.jit.trace records only operators, with fixed shapes
         state, final = scan_op(*tensors, tuple(map(int, input.shape)), axis, reverse, 0)
     elif not is_recorded(gate, input, initial):
         state, final = run_below(scan_op, *tensors, *problem)
@@ -380,7 +380,7 @@ def scan(
 def scan_kernel(
     gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
 ) -> Pair:
-    """The scan if a derivative or a batch is recorded."""
+    """The scan under differentiation or vmap, by autograd functions."""
     if is_eager():
         state, final = _EagerScan.apply(gate, input, initial, resets, problem)
         return state, final
@@ -399,8 +399,9 @@ def scan_kernel(
 
 
 def _forward_mode_innermost() -> bool:
-    """Whether the innermost level of torch.func is forward mode. Raises NotImplementedError if
-    PyTorch's rule would handle two such levels: it gives wrong values for them."""
+    """Whether the innermost transformation of torch.func is forward mode. Raises
+    NotImplementedError if PyTorch's rule would handle two nested levels of forward mode: it gives
+    wrong values for them."""
     kinds = levels()  # the innermost last
     forward, reverse = "Jvp", "Grad"
     at = [i for i, kind in enumerate(kinds) if kind == forward]

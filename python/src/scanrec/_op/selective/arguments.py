@@ -143,8 +143,8 @@ class Checks(ABC):
         }
 
     def state(self, x: Any, lead: Shape, rows: Array | None) -> Array:
-        """Return the state of a step. Its leading axes are ``lead``, or with ``rows`` any number of
-        rows."""
+        """Return the state of a step. Its leading axes are ``lead``. With ``rows``, the indices of
+        the states to update, it has one leading axis of any extent."""
         state = self.typed("state", x, may_be_complex=True)
         if self.a.dtype not in (self.real, state.dtype):
             expected = f"{_name(self.a.dtype)}, like 'A'"

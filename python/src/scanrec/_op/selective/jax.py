@@ -162,8 +162,8 @@ def selective_state_update(
         held = before.shape[0]
         if is_known(rows):
             has_padding(rows, held)
-        # Padding becomes the row after the last, since JAX counts negative indices from the end.
-        # This comes before the conversion to a JAX array, which may narrow 64 bits to 32.
+        # Replace padding by an index after the last row: JAX counts negative indices from the end.
+        # Do so before the conversion to a JAX array, which may narrow 64 bits to 32.
         where: Any = jnp.where if isinstance(rows, jax.Array) else np.where
         rows = jnp.asarray(where((rows < 0) | (rows > held), held, rows))
         now = before.at[rows].get(mode="fill", fill_value=0)

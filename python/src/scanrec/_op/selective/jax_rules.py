@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in JAX: their primitives, and the composition for other derivatives.
+"""Selective scans in JAX: their primitives, and a composition of JAX operations for all other
+derivatives.
 
 Operands have the axes of the C interface. B and C either vary over time and have groups of
 channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have one
@@ -77,7 +78,7 @@ class _SelectiveScan(Fused):
 
 
 def _of_all_channels(bc: jax.Array, channels: int, a: jax.Array) -> jax.Array:
-    """Return B or C as (batch or 1, time or 1, channel or 1, state)."""
+    """Return B or C in the shape (batch or 1, time or 1, channel or 1, state)."""
     if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # parts are side by side
         pairs = bc.astype(np.finfo(a.dtype).dtype)
         pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)

@@ -98,7 +98,7 @@ def selective_scan(
     Raises
     ------
     NotImplementedError:
-        A tensor is neither on a CPU nor on a GPU, or as in :func:`linear_scan`.
+        A tensor is neither on a CPU nor on a GPU. The cases of :func:`linear_scan` also apply.
 
     Notes
     -----

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in PyTorch: their two operators, and the composition for other derivatives.
+"""Selective scans in PyTorch: their two operators, and a composition of PyTorch operations for all
+other derivatives.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). Kernels compute in the type of `a`. If it is
 complex, b and c that vary over time are real, with real and imaginary parts side by side:
-(B, G, N, 2 L). Checkpoints are (B, K, N, D), stored as a flat tensor.
+(B, G, N, 2 L). The K checkpoints of a sequence are (B, K, N, D), stored as a flat tensor.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
         axes = LAYOUT[of].split("|")[0 if of in of_steps else -1].split()
         own = sorted(axes, key="time".__eq__)  # the same axes with time last
         wanted = {**extents, **special.get(of, {})}
-        # A recorded program may run with other shapes. Kernels would then read out of bounds.
+        # A traced program may run with other shapes. Kernels would then read out of bounds.
         shape = [wanted[axis] for axis in own]
         user_name = SELECTIVE.names.get(name, name)
         check_shape("selective_scan", user_name, x.shape, shape, equal=name != "resets")
@@ -112,7 +113,7 @@ def _checkpoint_shape(tensors: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _of_all_channels(bc: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
-    """Return B or C as (B or 1, D or 1, N, L or 1)."""
+    """Return the operand b or c in the shape (B or 1, D or 1, N, L or 1)."""
     if bc.dim() == 2:
         return bc.to(dtype).unsqueeze(-1)
     if dtype.is_complex:

@@ -66,7 +66,7 @@ def selective_state_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients while they are recorded, or as in :func:`selective_scan`.
+        A tensor requires gradients, outside ``torch.no_grad()``, or as in :func:`selective_scan`.
     """
     given = state, x, dt, A, B, C, D, z, dt_bias
     has_plan = state_batch_indices is None and type(dt_softplus) is bool
@@ -94,7 +94,7 @@ def selective_state_update(
     tensors = state, *operands.values()
     if layouts is not None and (made := _plan_of(given, tensors, softplus)) is not None:
         return _run(_plans.keep((softplus, *layouts), made), given)
-    # If derivatives or batches are recorded, the operator raises an error. run_below does not.
+    # Under differentiation or vmap, the operator raises an error. run_below would not.
     is_seen = torch.compiler.is_compiling() or is_recorded(*tensors)
     run = _op if is_seen else partial(run_below, _op)
     out: Tensor = run(*tensors, rows, softplus)
@@ -171,8 +171,8 @@ def _update(
     if rows is not None:
         now = now.to(state.dtype)
         if within is not None:
-            # Padding writes the value of another row to that row again. If all rows are padding, it
-            # writes the first row as it was read.
+            # An index that means padding repeats the write of the first valid index. If there is no
+            # valid index, all write the unchanged row of the first one.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within.flatten(), each, within.int().argmax())
             at, now = at[source], torch.where(within, now, taken)[source]

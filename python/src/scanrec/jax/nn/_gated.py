@@ -94,8 +94,8 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":
             v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
-        # The log gate is log(1 - sigmoid(update)) = -softplus(update). Its first form would lose
-        # digits near 1, and give log(0) too early for a large update.
+        # The log gate is log(1 - sigmoid(update)) = -softplus(update). The first form would lose
+        # the digits of gates close to 1, and be log(0) for a large update.
         state, final = linear_scan(
             -jax.nn.softplus(update),
             jax.nn.sigmoid(update) * v,

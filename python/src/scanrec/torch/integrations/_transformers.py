@@ -196,7 +196,7 @@ def _update(
     dt_softplus: bool = False,
 ) -> Tensor:  # fmt: skip
     A, D, bias = _of_one_type(hidden_states, A, D, dt_bias)
-    # Generation may run while gradients are recorded. It does not need them.
+    # Generation may run outside torch.no_grad(), but needs no gradients.
     with torch.no_grad():
         return selective_state_update(state, hidden_states, dt, A, B, C, D, z, bias, dt_softplus)
 

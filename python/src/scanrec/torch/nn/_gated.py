@@ -24,7 +24,7 @@ class QRNNState(NamedTuple):
     """State of a :class:`QRNN` with ``kernel_size=2``."""
 
     hidden: Tensor  #: ``(num_layers * num_directions, B, hidden_size)``
-    before: Tensor  #: the terms of the last step in the pre-activations of the next step
+    before: Tensor  #: the terms that the last step adds to the pre-activations of the next step
 
 
 class QRNN(QRNNSpec, Recurrent[State]):
@@ -97,8 +97,8 @@ class QRNN(QRNNSpec, Recurrent[State]):
         return output, (final, *after)
 
 
-# Both functions use tensors of T or T + 1 steps. With T - 1 steps, a compiled program for any
-# length would need a guard for T > 1.
+# The next two functions use tensors of T or T + 1 steps. With T - 1 steps, a compiled program for
+# any length would need a guard for T > 1.
 
 
 def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:

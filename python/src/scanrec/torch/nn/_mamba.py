@@ -107,8 +107,8 @@ def _convolved(
     K `taps` multiplies the present step. `first` is the result of :meth:`Time.firsts` as ``(B, 1,
     T)``, or None without resets.
 
-    The convolution is a sum of shifted products, since conv1d is compiled for one length only.
-    16-bit types are summed in float32, as in conv1d.
+    The convolution is a sum of shifted products, since torch.compile would recompile PyTorch's
+    conv1d for every length. 16-bit types are summed in float32, as in conv1d.
     """
     count, taps = taps.shape[1], wide(taps)
     steps = whole.shape[2] - (count - 1)

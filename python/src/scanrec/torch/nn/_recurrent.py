@@ -40,7 +40,7 @@ class Time:
 
     axis: int  #: 0 or 1; the other one is the batch
     reverse: bool
-    begins: int  #: how many sequences, at the end of the batch, start here from a state of 0
+    begins: int  #: how many sequences, the last ones of the batch, start in these tensors
     resets: Tensor | None  #: mask of the first two axes, with the steps of the tensors or one more
 
     @property
@@ -140,7 +140,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         if dtype is not None and dtype not in _WEIGHTS:
             expected = f"one of {_WEIGHT_NAMES}"
             arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
-        self._names: list[dict[str, str]] = []  # names of the parameters, with suffix, by position
+        # Names of the parameters with their suffixes, for each layer and direction. A position is
+        # the index of a direction of a layer.
+        self._names: list[dict[str, str]] = []
         for position in range(self._directions):
             layer, direction = divmod(position, self.num_directions)
             suffix, names = f"_l{layer}" + ("_reverse" if direction else ""), {}
