@@ -152,7 +152,8 @@ TEST_CASE("products of gates are computed until all of them are zero", "[split_t
   CHECK(detail::products_of(tiled{}, copies, direction::reverse, {}).vanish_after < 30000);
   const sequence_view<const float> constant(&same, shape, strides{});
   CHECK(detail::products_of(tiled{}, constant, direction::forward, {}).vanish_after == 32768);
-  // A gate after that step that is not finite makes the map not finite, unless a reset follows it.
+  // A gate that is not finite makes the map not finite, even after the step at which all products
+  // are zero, unless a reset follows it.
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     gate[2 * 90000] = bad;
     std::vector<std::uint8_t> reset_mask(static_cast<std::size_t>(steps), 0);

@@ -61,11 +61,11 @@ result result_of(T* data, std::int64_t n) {
 /// The call of a row, its arrays and its traffic.
 struct subject {
   using queue = std::function<void(const scanrec::cuda::workspace&)>;
-  std::string inputs;                         // rows with equal inputs have equal results
-  std::int64_t workspace_bytes = 0;           // of device memory for the call
-  queue call;                                 // queues the call
-  queue before{}, after{};                    // not timed: prepare inputs, finish results
-  queue short_call{};                         // the call on the first 256th of its steps
+  std::string inputs;                // names the inputs; rows of one name share a reference
+  std::int64_t workspace_bytes = 0;  // of device memory for the call
+  queue call;                        // queues the call
+  queue before{}, after{};           // not timed: prepare inputs, finish results
+  queue short_call{};                // the call on the first 256th of its steps
   std::function<void()> fill{}, reference{};  // fill the inputs; compute the results independently
   std::vector<result> results{};              // empty: nothing is compared
   traffic moved{};
@@ -79,7 +79,7 @@ struct patience {
   int samples = 20, few_samples = 3;  // few_samples if a call takes longer than `long_call`
   double long_call = 0.05;            // seconds
   double longest_call = 1;            // seconds; longer calls are left out
-  double warm = 0.02;                 // seconds of warm-up on the host's clock, with empty caches
+  double warm = 0.02;                 // seconds of warm-up, by the host's clock
   double long_row = 3;                // seconds of sampling, after which few_samples are enough
   bool timed = true;                  // false: results are only compared
   static patience& of_this_run() {

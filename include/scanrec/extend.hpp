@@ -135,7 +135,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///     sums<Lane>                              running sums of gradients; empty if there are none
 ///     arrays                                  the array_list of its fields
 ///     one_by_one                              whether lanes are single sequences, never packs
-///     any_operator                            whether maps are elements of an operator
+///     any_operator                            whether an associative operator combines maps
 ///
 /// Functions, all const, for every Lane and position (marked SCANREC_HD to run on GPUs):
 ///

@@ -31,8 +31,10 @@ OVER_TIME = P("time")
 
 
 def noise(begin, end):
-    """Steps [begin, end), (T, 1), in [-1, 1). They depend only on the index of the step, so every
-    process can compute any of them."""
+    """The input of steps begin to end - 1: shape (end - begin, 1), values in [-1, 1).
+
+    They depend only on the index of the step, so every process can compute any of them.
+    """
     bits = np.arange(begin, end, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)
     return ((bits >> np.uint64(40)).astype(np.float32) / 2**23 - 1)[:, None]

@@ -73,7 +73,7 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
-/// The function for a problem's type, for calls whose arrays each have their own element type.
+/// The function for problem.dtype, in calls whose arrays also name their own stored types.
 template <class Call, class Arrays>
 auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, const Arrays&),
               std::int32_t dtype) {
@@ -153,7 +153,7 @@ class request {
 
   scanrec_problem problem_;
   std::size_t dtype_;
-  Arrays arrays_;  // with the strides that kernels take while the call runs
+  Arrays arrays_;  // their strides are those that kernels take
   axes axes_;
 };
 

@@ -164,7 +164,7 @@ def test_every_dtype_is_within_its_tolerance(random, dtype):
     assert state.dtype == dtype and final.dtype == (np.float32 if half else dtype)
     assert close(state, want, dtype, 4)
     assert close(final, want_final, np.float32 if half else dtype, 4)
-    # The final state is not rounded to 16 bits; the last state is.
+    # `final` is not rounded to 16 bits; the last step of `state` is.
     assert np.array_equal(final.astype(dtype), state[:, -1])
 
 

@@ -93,7 +93,7 @@ def run(
     stream: int | None,
     allocate: Callable[[int], int],
 ) -> None:
-    """Queue a prepared call on arrays at these addresses, in the order of its strides."""
+    """Queue a prepared call. Addresses have the order of the arrays that it was prepared with."""
     raised: list[BaseException] = []
 
     def allocated(_: int | None, bytes: int) -> int | None:

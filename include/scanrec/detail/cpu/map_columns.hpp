@@ -15,7 +15,7 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Lanes along channels: a slot holds the maps of one step for all packs of channels. Recurrences
-/// without real lanes are processed one element at a time.
+/// that cannot use packs (`one_by_one`) are processed one element at a time.
 template <class R>
 struct channel_columns {
   static constexpr int lanes = lanes_of<R>;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A ring buffer in shared memory for the next steps of a warp's lanes. It has four stages, each
 // with the inputs of a few consecutive steps. The warp processes one stage while it loads the next
-// ones. So a few lanes keep as many loads in flight as many lanes do with registers.
+// ones. So a few lanes have the same number of loads in flight as a large number of lanes that load
+// into registers.
 //
 // The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
 // bytes, else element by element. Three kinds of arrays are read in place: elements of 2 bytes that

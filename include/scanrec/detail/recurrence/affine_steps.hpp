@@ -20,7 +20,8 @@ struct affine_maps {
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether the arithmetic of a step uses most registers of a GPU thread.
   static constexpr bool computes_much = false;
-  /// Whether states and maps are elements of a caller's operator. Such a recurrence has no sums.
+  /// Whether states and maps are values of a caller's associative operator (inclusive_scan). Such a
+  /// recurrence has no sums.
   static constexpr bool any_operator = false;
   template <class Lane>
   using map_of = affine<Lane>;

@@ -69,8 +69,10 @@ class Fused(Primitives):
         return self._composed_tangent(params, arrays)
 
     def residuals(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> dict[str, str]:
-        """Return the residuals that tangent and adjoint read if these operands have tangents. Each
-        residual is mapped to the name of the result of the value that holds it."""
+        """Return the residuals that tangent and adjoint read if these operands have tangents.
+
+        Maps each residual to the name of the result of the primitive "value" that holds it.
+        """
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
 
