@@ -665,7 +665,7 @@ def test_arguments_of_rnn_behave_as_in_flax(name, random):
         (
             lambda: ours(x, initial_carry=state, seq_lengths=lengths, return_carry=True),
             ValueError,
-            "'initial_carry': expected None where 'seq_lengths' are given",
+            "'initial_carry': expected None with 'seq_lengths'",
         ),
     ):
         with pytest.raises(error, match=words):
