@@ -192,12 +192,5 @@ SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
   else
     return true;
 }
-template <class R>
-SCANREC_INLINE bool any_resets(const R& r) {
-  if constexpr (requires { r.resets; })
-    return r.resets.present();
-  else
-    return false;
-}
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -210,6 +210,15 @@ SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
   bind_row(r, group, batch);
   return r;
 }
+/// Whether the call has a reset mask.
+template <class R>
+SCANREC_INLINE bool any_resets(const R& r) {
+  bool any = false;
+  for_reads(r, [&](const auto& field, auto entry) {
+    any = any || (entry.is_reset_mask && field.present());
+  });
+  return any;
+}
 /// Whether all steps of a row are known to have the same factor.
 template <class R>
 SCANREC_INLINE bool is_steady(const R& r) {

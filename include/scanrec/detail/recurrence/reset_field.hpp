@@ -17,8 +17,8 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 struct reset_field {
   input_field<bool> reset_mask;
   int shift = 0;  // 0: the reset of this step; -1 or +1: of its neighbour in scan order
-  std::int64_t step_without_reset =
-      -1;  // the step whose reset would lie outside of the mask; -1: none
+  /// The step whose reset would lie outside of the mask; -1: none.
+  std::int64_t step_without_reset = -1;
 
   SCANREC_HD SCANREC_INLINE bool present() const { return reset_mask.present(); }
   /// Whether a scan reads the entry of the mask before its first step, or (after_last) the entry
