@@ -5,8 +5,8 @@
 python3 bench/table.py SOURCE.json TARGET.tsv [KEY=VALUE...]
 
 A table has lines `# key: value` about the run, then the names of its columns, then a line per row.
-Cells are separated by tabs; an empty cell is an absent value. Each cell of a column `WAY ms` represents a
-row of its own with the keys `way` and `milliseconds`, as the Python benchmarks write them.
+Cells are separated by tabs; an empty cell is an absent value. Each cell of a column `WAY ms` is read as
+a separate row with the keys `way` and `milliseconds`, as the Python benchmarks write them.
 """
 
 import json

@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "error_messages.txt"
-#: Calls whose last arguments are what was expected and what came.
+#: Calls whose last two arguments are the expectation and the value received.
 REFUSES = {"argument_error", "refuse", "_refuse", "check"}
 #: Other calls that end in an error, and the index of the argument that is their message.
 OTHERS = {

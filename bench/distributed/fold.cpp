@@ -7,7 +7,7 @@
 // one level    All maps are gathered, and applied to a state from left to right.
 // two levels   Maps are gathered within groups and composed to one map per group, and these are
 //              gathered between groups. A process applies the maps of the earlier groups to a
-//              state, and then the maps of the earlier parts of its own group.
+//              state, and then the maps of the earlier parts of its group.
 // doubling     In round r a process composes its map with that of the process 2^r before it.
 #include <algorithm>
 #include <bit>

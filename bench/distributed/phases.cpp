@@ -4,6 +4,8 @@
 //
 //     mpirun -n 4 build/release/bench/distributed/bench_distributed --json four.json
 //
+// The phases:
+//
 // check      validation of the arguments, and an all-reduce of 72 bytes
 // first      the scan of the first part                          } at the same time,
 // summary    the maps of parts that are neither first nor last   } in different processes

@@ -94,7 +94,7 @@ class s5_layer {
     p.scale.setZero(), p.shift.setZero(), p.gate.setZero(), p.gate_bias.setZero();
     return p;
   }
-  /// Draws the weights of the gate. Those of the system are drawn by make_s5() or make_lru().
+  /// Draws the weights of the gate. make_s5() and make_lru() draw those of the system.
   template <class Generator>
   void randomise(Generator& generator) {
     std::normal_distribution<double> normal(0, 1 / std::sqrt(static_cast<double>(channels())));

@@ -3,7 +3,7 @@
 //
 // A task is one checkpoint interval of one channel block. In the order of tasks, all blocks of an
 // interval come before those of the next interval. The states of a task depend only on the previous
-// interval of its own block. The gradients of a B and C that vary with the step are sums over
+// interval of its block. The gradients of a B and C that vary with the step are sums over
 // channel blocks: each block adds its share after the blocks before it, so the bits do not depend
 // on the number of workers.
 #pragma once

@@ -5,9 +5,8 @@
 // later tiles. It finds the state before its tile from the messages of earlier tiles
 // (tiles_before.cuh). Then it sends the state after its tile and computes its outputs.
 //
-// If applying the map of a tile gives a state that is not finite in the compute type, the map is
-// not used. Then the leading thread of the channel, which has its first steps, computes the steps
-// of the tile one by one, and sends the state after them. This choice depends only on the data.
+// If the map of a tile gives a state that is not finite in the compute type, the leading thread of
+// the channel computes the steps of the tile one by one instead. This depends only on the data.
 #pragma once
 
 #include <cstddef>
