@@ -32,8 +32,13 @@ inline constexpr bool loads_by_mask =
 #endif
 
 #if SCANREC_BYTE_MASKS
+// One instruction per mask with BMI2, which every CPU with AVX-512 has. Compilers do not find it.
 SCANREC_INLINE std::uint64_t first_bits(std::size_t count) {
+#ifdef __BMI2__
+  return _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(count));
+#else
   return count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
+#endif
 }
 template <class V>
 SCANREC_INLINE V load_masked(const void* p, std::size_t bytes) {
