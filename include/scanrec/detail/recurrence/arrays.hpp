@@ -215,7 +215,7 @@ template <class R>
 SCANREC_INLINE bool any_resets(const R& r) {
   bool any = false;
   for_reads(r, [&](const auto& field, auto entry) {
-    any = any || (entry.is_reset_mask && field.present());
+    if constexpr (entry.is_reset_mask) any = any || field.present();
   });
   return any;
 }
