@@ -8,6 +8,7 @@
 #include <cassert>
 #include <cmath>
 #include <complex>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -425,6 +426,47 @@ void describing() {
   assert(text.find("workspace") != std::string::npos);
 }
 
+void given_workspace() {
+  const extents shape{.time = 5000, .channel = 2000};
+  const std::int64_t elements = 5000 * 2000;
+  floats gate(elements, 0.5f), input(elements, 1), state(elements), state_grad(elements, 1);
+  floats gate_grad(elements);
+  const view a(gate, shape), u(input, shape), x(state, shape);
+  const view g(state_grad, shape), a_grad(gate_grad, shape);
+  // [workspace]
+  tiled backend{.threads = 8};
+  const std::int64_t bytes =
+      std::max(workspace_bytes(backend, linear_scan_problem(a, u, x)),
+               workspace_bytes(backend, linear_scan_vjp_problem(a, x, g, {.gate_grad = a_grad})));
+  struct alignas(64) line {
+    std::byte bytes[64];
+  };
+  std::vector<line> memory(static_cast<std::size_t>(bytes / 64 + 1));
+  backend.workspace = std::as_writable_bytes(std::span(memory));  // a std::span<std::byte>
+  linear_scan(backend, a, u, x);                                  // both calls allocate nothing
+  linear_scan_vjp(backend, a, x, g, {.gate_grad = a_grad});
+  // [/workspace]
+  assert(state[2 * 2000] == 1.75f && gate_grad[1] == 0);
+}
+
+void same_bits_in_chunks() {
+  const std::int64_t T = 3000, C = 40;
+  floats gate(T * C, 0.5f), input(T * C, 1), state(T * C), whole(T * C), carry(C, 0);
+  for (std::int64_t i = 0; i < T * C; ++i) input[i] = 1 / static_cast<float>(i + 1);
+  // [same_bits]
+  const tiled backend{.tile_steps = T};  // T or more: time is not split in a call of T steps
+  const extents all{.time = T, .channel = C};
+  linear_scan(backend, view(gate, all), view(input, all), view(whole, all));
+  const state_view<float> last(carry, all);
+  for (std::int64_t first = 0; first < T; first += 700) {
+    const extents chunk{.time = std::min<std::int64_t>(700, T - first), .channel = C};
+    linear_scan(backend, view(&gate[first * C], chunk), view(&input[first * C], chunk),
+                view(&state[first * C], chunk), {.initial_state = last, .final_state = last});
+  }
+  assert(state == whole);
+  // [/same_bits]
+}
+
 void planning() {
   const extents shape{.batch = 8, .time = 1, .channel = 4};
   floats gate(32, 0.5f), token(32, 1), out(32), carry(32, 0);
@@ -766,7 +808,7 @@ void gated_cells() {
 void sensitivities() {
   using namespace scanrec;
   // [sensitivity]
-  // Track a decay online: predict the next sample as lambda times a smoothed past.
+  // Learn a decay online. The target is what a decay of 0.8 makes of the same previous state.
   float lambda = 0.5f, state = 0, sensitivity = 0;
   const extents one{.time = 1};
   for (int t = 0; t < 2000; ++t) {
@@ -807,6 +849,8 @@ int main() {
   halves_of_words();
   options();
   describing();
+  given_workspace();
+  same_bits_in_chunks();
   planning();
   own_executor();
   errors();
