@@ -3,9 +3,9 @@
 
 Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory pages
 and clock speed are the same for both. A round of a row runs the builds in the order A B B A or B A A B. Its
-ratio is the base's shorter time divided by the head's: above 1 the head is faster. Rounds alternate between
-several layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that the
-processor handles badly.
+ratio is the base's shorter time divided by the head's: above 1 the head is faster. The rounds are divided
+among several layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that
+the processor handles badly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 
-SLOWER = 0.95  # a median below this, with a spread that excludes 1, is a loss
+SLOWER = 0.95  # a row is slower if its median is below this and no round reaches 1
 SAMPLE = 0.02  # least seconds of one sample
 COMPARED = 1 << 28  # most bytes of each buffer whose bits are compared
 KEPT = 1 << 31  # most bytes that stay allocated between rows
@@ -65,7 +65,7 @@ class Module:
         self.rows = {self.library.compare_name(i).decode(): i for i in rows}
 
     def run(self, row, provider, body):
-        """Call body with a function that maps a number of calls of the row's kernel to seconds."""
+        """Call body(f), where f(calls) runs the row's kernel `calls` times and returns the seconds."""
         failed = []
 
         def measured(kernel):
@@ -179,7 +179,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("base", type=pathlib.Path, help="folder of the base's modules")
-    parser.add_argument("head", type=pathlib.Path, help="folder of the head's")
+    parser.add_argument("head", type=pathlib.Path, help="folder of the head's modules")
     parser.add_argument("--title", default="")
     parser.add_argument("--rows", default="", help="regular expression that selects rows")
     parser.add_argument("--benchmarks", nargs="*", default=[], help="names of modules")
@@ -217,7 +217,7 @@ def main():
         rows += pair_up([r for r, b in zip(runs, is_base) if b],
                         [r for r, b in zip(runs, is_base) if not b])  # fmt: skip
     if not rows:
-        sys.exit(f"no row is found by {args.rows!r}")
+        sys.exit(f"no row matches {args.rows!r}")
 
     slower = [r for r in rows if r.slower]
     text = [

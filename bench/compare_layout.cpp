@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Padding in front of all other code of a comparison module, so that its code has other addresses.
+// Padding in front of the code of a comparison module, which shifts the addresses of that code.
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 // Linkers put this section before all other code.

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """List the figures of bench/results, or with --check those that are older than the code they measure.
 
-A figure is stale if its code changed since the commit that its file records. Its code consists of its sources
-in FIGURES, and of every file of this repository that they include or import. Comments, docstrings and line
-breaks do not count. With --check, prints only the stale figures and exits with status 1 if there are any.
+A figure is a file of results. It is stale if its code changed since the commit that the file records. Its code
+consists of its sources in FIGURES, and of every file of this repository that they include or import. Comments,
+docstrings and line breaks do not count. With --check, prints only the stale figures and exits with status 1 if
+there are any.
 """
 
 import argparse
@@ -30,9 +31,9 @@ GATED = native("gated_calls")
 SELECTIVE = native("selective_calls", "axes", "thread_pool")
 CONV1D = native("conv1d_calls", "axes", "thread_pool")
 PYTHON = ("docs/python_linear_scan.md",)
-#: For each figure: the sources where the search for includes and imports begins, and the documents
-#: that quote it in addition to bench/results/README.md. A file is named after its figure, optionally
-#: followed by a dash and a machine.
+#: For each kind of figure: the sources where the search for includes and imports begins, and the
+#: documents that quote it in addition to bench/results/README.md. A file has the name of its kind,
+#: optionally followed by a dash and a machine, or lies in a folder of that name.
 FIGURES = {
     "linear_scan": (
         ("bench/linear_scan.cpp", "bench/main.cpp"),
@@ -86,7 +87,7 @@ FIGURES = {
         ("docs/selective_scan.md", "docs/causal_conv1d.md", "docs/questions.md"),
     ),
 }
-#: Draws a benchmark's results. The benchmark imports it, but its code does not affect the figures.
+#: Draws a benchmark's results. The benchmark imports this file, but its code does not affect the figures.
 DRAWING = "plot_jacobian.py"
 CODE_OR_COMMENT = re.compile(
     r'(R"([^(\s]*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\')|//[^\n]*|/\*.*?\*/|\s+',
@@ -105,7 +106,7 @@ def included(root, path, text):
 
 
 def imported(root, path, text):
-    """The files of the repository that a Python source imports, except those for type checkers only."""
+    """The files of the repository that a Python source imports, without imports for type checkers."""
 
     def visit(node):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan and its vjp against the copy baseline, which runs alternately with them.
+// Times linear_scan and its vjp in alternation with the copy baseline.
 //
 // Counters: GB/s of ideal traffic (every array once) of the kernel, the copy baseline and memcpy,
 // and fraction_of_baseline = median baseline time / median kernel time.
@@ -212,7 +212,7 @@ void add_sweep(table& rows, int most) {
 
 }  // namespace
 
-// `quick` leaves out the largest rows and shortens the sweep; it takes under half a minute.
+// `quick` leaves out the largest rows and shortens the sweep: a run takes under half a minute.
 std::vector<row> bench::rows(bool quick) {
   table all;
   add_table(all, quick);

@@ -23,7 +23,7 @@ COLOURS = {
     "vjp_store": "#d1495b",
     "vjp_recompute": "#e89aa4",
 }
-# For each benchmark: the measured calls, and the prefix of its picture names.
+# For each benchmark: what it measures, and the prefix of its picture names.
 SUBJECTS = {
     "bench_gated_scan": ("QRNN fo-pooling", "gated_"),
     "bench_s5": ("The scan of S5", "s5_"),
@@ -52,7 +52,8 @@ def read_rows(path):
         row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
-        # Names are "workload/call" or "sweep/T=2^k/channel=n". scan_variants adds a variant before the last part.
+        # Names are "workload/call" or "sweep/T=2^k/channel=n", those of scan_variants "workload/variant/call"
+        # or "sweep/T=2^k/variant/call".
         row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
         row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
     return context, rows

@@ -3,8 +3,8 @@
 // irregular times. Also times the scan of S5 alone against the copy baseline, and its adjoint with
 // and without the gradient of lambda.
 //
-// Counters: those of measure.hpp for the scans. Whole calls report their time; with regular
-// samples, also the scan's share of it.
+// Counters: those of measure.hpp for the scans. Whole calls report ns/state and, with regular
+// samples, share_of_scan, the scan's share of their time.
 #include <complex>
 #include <cstdint>
 #include <functional>

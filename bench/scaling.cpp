@@ -11,8 +11,8 @@
 // The prediction ignores waits for carries and the start of threads. For up to as many threads as
 // there are cores, the measured efficiency is printed beside it.
 //
-// With --grid P no call runs. Calls of 2^24 elements are planned for P threads, for all batch sizes
-// and channel counts that are powers of two, and the efficiency is computed from the plans.
+// With --grid P no call runs. Calls of 2^24 elements are planned for P threads, for batch sizes and
+// channel counts that are powers of two up to 4096, and the efficiency is computed from the plans.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -136,8 +136,8 @@ double seconds(const workload& of, const tiled& backend) {
   return median(all);
 }
 
-/// The predicted efficiency. The cost of a task is its packs times its steps. With fewer work items
-/// than threads, tiles are read twice, which adds a third.
+/// The predicted efficiency. The cost of a task is its packs times its steps. If tasks are tiles
+/// and there are fewer work items than threads, tiles are read twice, which adds a third.
 double predicted_share(const problem& p, const tile_plan& plan, int threads) {
   const std::int64_t pack = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   const auto packs = [&](std::int64_t channels) { return (channels + pack - 1) / pack; };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares all backends: forward, vjp and jvp over the workloads of linear_scan.cpp, and forward on
-// one sequence of 2^4 to 2^22 steps. The one sequence is also scanned by a plain loop, and by
-// std::inclusive_scan and oneTBB's parallel_scan over (gate, input) pairs. The copy baseline and
-// memcpy run alternately with every measurement.
+// Compares all backends: forward, vjp and jvp on several shapes, layouts and kinds of gates, and
+// forward on one sequence of 2^4 to 2^22 steps. The one sequence is also scanned by a plain loop
+// and, if oneTBB is installed, by std::inclusive_scan and oneTBB's parallel_scan over (gate, input)
+// pairs. The copy baseline and memcpy run alternately with every measurement.
 //
-// Counters: ns/element, and fraction_of_baseline = median baseline time / median time. The program
-// prints a table; --benchmark_out also writes a file. --quick takes under a minute.
+// Counters: those of measure.hpp. The program prints a table of ns/element and
+// fraction_of_baseline; --benchmark_out also writes a file. --quick takes under a minute.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -37,7 +37,7 @@ void measure_call(runner& by, const std::function<void()>& kernel, traffic moved
   read_arrays in{};
   written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
-  for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // arrays that no call reads
+  for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // arrays that the call does not read
   measure(by, kernel, moved, in, out, elements, element_bytes, steps);
 }
 

@@ -56,7 +56,7 @@ struct layer {
     for (std::vector<mixed>* const x : {&b, &c})
       fill(reinterpret_cast<T*>(x->data()),
            static_cast<std::int64_t>(rows * (sizeof(mixed) / sizeof(T))), false);
-    for (std::size_t i = 0; i < a.size(); ++i) {  // the initial values of Mamba, or of S4D-Lin
+    for (std::size_t i = 0; i < a.size(); ++i) {  // Mamba's initial values; S4D-Lin's if complex
       const auto n = static_cast<float>(i % static_cast<std::size_t>(states));
       if constexpr (detail::is_complex<V>)
         a[i] = {-0.5f, 3.14159274f * n};

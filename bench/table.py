@@ -14,7 +14,7 @@ import pathlib
 import statistics
 import sys
 
-#: Fields of Google Benchmark about its own build, the host's name and its current load.
+#: Fields that Google Benchmark writes about its own build, and about the name and the load of the host.
 DROPPED = {"host_name", "load_avg", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "caches",
            "library_build_type", "library_version", "json_schema_version", "aslr_enabled"}  # fmt: skip
 #: Numeric fields of a run of Google Benchmark that are not counters.

@@ -2,7 +2,8 @@
 // Compares schemes that compute the states between the parts of a sequence, if the sequence is
 // split over thousands of processes. Reports for each scheme the work of one process, its time, the
 // error, and how many states have other bits than with one level. All processes are simulated in
-// this one; no messages are sent.
+// this one; no messages are sent. The map of a part is the affine function from the state before
+// the part to the state after it. A lane is one of many independent sequences.
 //
 // one level    All maps are gathered, and applied to a state from left to right.
 // two levels   Maps are gathered within groups and composed to one map per group, and these are
@@ -33,7 +34,7 @@ using namespace bench;
 using namespace scanrec;
 
 using map = part_map<float>;
-using maps = std::vector<map>;  // a map per lane, of one part or of several consecutive ones
+using maps = std::vector<map>;  // a map per lane; for several parts, part after part
 using states = std::vector<part_state<float>>;
 /// long double has 11 more bits than the type of the fold, so its own errors are negligible.
 using exact = long double;
@@ -80,12 +81,13 @@ void compose(std::span<map> earlier, std::span<const map> later) {
   for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] = combine(earlier[i], later[i]);
 }
 
-/// The operations of one process and the maps that it receives, per lane.
+/// Per lane: how often one process applies a map to a state (acts), how often it composes two maps
+/// (combines), and how many maps it receives.
 struct work {
   double acts, combines, received;
 };
-/// A scheme. `roundings` is L of docs/numerics.md: the roundings of a term beyond those that P
-/// counts for each step of its age. Here a part counts as one step.
+/// A scheme. `roundings` is L in the error bound of docs/numerics.md, where P counts the roundings
+/// per step and L all others. Here a part counts as one step.
 struct scheme {
   const char* name;
   int roundings;
@@ -140,9 +142,9 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
 // ---- errors and bits ------------------------------------------------------------------------
 
 /// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md.
-/// s is the sum of the magnitudes of the terms of x, S has a factor (1 + eps)^2 more per step of a
-/// term's age, and L is `roundings`. Call step() for every step, and compare() after the steps
-/// whose state is checked.
+/// s is the sum of the magnitudes of the terms of x. S is the same sum, but every step multiplies
+/// the earlier terms by a further (1 + eps)^2. L is `roundings`. Call step() for every step, and
+/// compare() after the steps whose state is checked.
 class bound {
  public:
   bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}
@@ -160,7 +162,8 @@ class bound {
   exact eps_, factor_, x_ = 0, s_ = 0, large_ = 0, largest_ = 0;
 };
 
-/// The error of the fold alone, in the type that folds the maps. The maps count as exact.
+/// The error of the fold alone, as a fraction of the bound for double, the type that folds the
+/// maps. The maps are taken as exact.
 double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -174,8 +177,8 @@ double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std:
   }
   return largest;
 }
-/// The error over the whole sequence, in its compute type. It includes the roundings within parts
-/// and those of two conversions.
+/// The error over all steps, as a fraction of the bound for float, the compute type. It includes
+/// the roundings within parts and those of two conversions.
 double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -226,7 +229,7 @@ part_state<float> kept;  // so that the compiler does not remove the computation
 void keep(const states& of) { kept = of.back(); }
 
 /// Times the work of the last process, since it has the most parts before it. The values of the
-/// maps do not matter here: those in `some` are used for all parts.
+/// maps do not matter here, so any maps of `some` stand in for the right ones.
 void time_schemes(std::vector<scheme>& schemes, const maps& some, std::int64_t parts,
                   std::int64_t lanes, std::int64_t group, int runs) {
   const auto n = static_cast<std::size_t>(lanes);

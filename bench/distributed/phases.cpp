@@ -57,7 +57,8 @@ struct workload {
   bool constant;  // one gate for all steps and lanes
 };
 
-/// The processes in scan order.
+/// This process and the number of processes. Position 0 is the process with the part of time that
+/// is scanned first.
 struct processes {
   int rank = 0, size = 1;
   bool backwards = false;
@@ -92,7 +93,8 @@ void keep_fastest(std::array<double, N>& fastest, const std::array<double, N>& h
   for (std::size_t i = 0; i < N; ++i) fastest[i] = std::min(fastest[i], slowest[i]);
 }
 
-/// Elements from `begin` on of an array whose values do not depend on the number of parts.
+/// Fills the buffer of a role with `count` elements of an endless periodic array, from index
+/// `begin` on. So a sequence has the same values for any number of parts.
 float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
   constexpr std::int64_t period = 8191;
   std::vector<float> once(period);
@@ -116,7 +118,8 @@ struct pieces {
   std::function<void()> whole;                   // the call of scanrec::mpi
   std::function<void(int)> alone;                // the whole scan, with this number of threads
   std::function<void()> alone_summary;           // the maps of the whole sequence
-  std::function<std::vector<float>()> last;  // the results at the step where the last part begins
+  // Results where the last part begins, in scan order: found by the last process, and by one alone.
+  std::function<std::vector<float>()> last;
   std::function<std::vector<float>()> last_alone;
 };
 
@@ -238,10 +241,10 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
 }
 
 /// The largest allowed difference of two results at a step, per lane: twice the error bound of
-/// docs/numerics.md, (1 + eps)^L S - s. s is the sum of the magnitudes of the terms of a state, S
-/// has a factor (1 + eps)^2 more per step of a term's age, and L counts the other roundings of a
-/// term. The sums begin `remembered` steps earlier, since steps before that have a negligible
-/// effect. For an adjoint they run backwards in time.
+/// docs/numerics.md, (1 + eps)^L S - s with L = 12. s is the sum of the magnitudes of the terms of
+/// a state. S is the same sum, but every step multiplies the earlier terms by (1 + eps)^2 more. The
+/// sums begin `remembered` steps earlier, since steps before that have a negligible effect. For an
+/// adjoint they run backwards in time.
 std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workload& load,
                                bool is_vjp) {
   const double eps = 0x1p-24;
@@ -399,7 +402,7 @@ double seconds_of_message(const processes& all, int bytes, int runs) {
 }
 
 std::vector<workload> workloads(bool quick) {
-  // 2^26 elements each.
+  // 2^26 elements each, or 2^18 if `quick`.
   const int less = quick ? 8 : 0;
   const auto steps = [&](int log2) { return std::int64_t{1} << (log2 - less); };
   return {{"one sequence, constant gate", 1, steps(26), true},

@@ -51,7 +51,7 @@ class record {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-/// The context that all records have in common.
+/// The fields of the context that both benchmarks write: date, commit and compiler.
 inline record made_here() {
   const std::time_t now = std::time(nullptr);
   char date[32];

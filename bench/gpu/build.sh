@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Shared by run.sh and pack.sh: the programs, their requirements, and the Python package.
-# Source it after lib.sh.
+# Source it after scripts/lib.sh.
 # shellcheck shell=bash
 
 # shellcheck disable=SC2034 # the scripts that source this file use them
@@ -17,8 +17,8 @@ need_nvcc() {
   fi
 }
 
-# need_where_absent HEADER PACKAGES...: install packages if the header is not found (it may have been
-# unpacked by hand).
+# need_where_absent HEADER PACKAGES...: install packages unless the compiler finds the header. A header that
+# was unpacked by hand counts as installed.
 need_where_absent() {
   local header=$1
   shift
@@ -56,8 +56,8 @@ need_symbol() {
   fi
 }
 
-# python_package DIRECTORY TO CMAKE_ARGUMENTS...: put the package with its tests into TO. Fails if the part
-# for JAX or for PyTorch is incomplete.
+# python_package DIRECTORY TO CMAKE_ARGUMENTS...: build the package in build/DIRECTORY, and put it with its
+# tests for GPUs into TO. Fails if the part for JAX or for PyTorch is incomplete.
 python_package() {
   local directory=$1 to=$2
   shift 2

@@ -33,11 +33,12 @@ enum class access { plain, streaming };
 template <int Reads, int Writes>
 struct baseline_arrays {
   const uint4* in[Reads];
-  uint4* out[Writes > 0 ? Writes : 1];  // if Writes is 0: an address that is never written
+  uint4* out[Writes > 0 ? Writes : 1];  // if Writes is 0: an address that is in practice unused
 };
 
-/// A block takes chunks of Ahead vectors per thread, and loads a whole chunk before it stores any
-/// of it. Indices beyond the end are clamped to the last vector, so that nothing branches.
+/// A block takes chunks of Ahead vectors per thread. A thread loads all its vectors of a chunk
+/// before it stores any. Indices beyond the end are clamped to the last vector, so that nothing
+/// branches.
 template <int Reads, int Writes, int Ahead, access Access>
 __global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_t vectors) {
   const std::int64_t chunk = static_cast<std::int64_t>(Ahead) * blockDim.x;
@@ -128,7 +129,7 @@ class copy_baseline {
     const bool found = run_if<1, 1>(shape) || run_if<2, 0>(shape) || run_if<2, 1>(shape) ||
                        run_if<3, 1>(shape) || run_if<3, 2>(shape) || run_if<4, 3>(shape) ||
                        run_if<5, 3>(shape);
-    if (!found) throw std::logic_error("no copy baseline of that traffic");
+    if (!found) throw std::logic_error("no copy baseline for these numbers of arrays");
     check(cudaGetLastError(), "copy_baseline");
   }
   template <int Reads, int Writes>

@@ -2,14 +2,14 @@
 """Draw the pictures of a report, in the style of bench/plot.py."""
 
 from results import DEFAULT, FRACTIONS, ROOFS, variants_of, workloads_of  # isort: skip
-import plot  # in the folder that results adds to the path
+import plot  # in bench/, which results.py adds to sys.path
 from matplotlib.ticker import LogLocator
 
 plt = plot.plt
 
 
 def colours_of(rows):
-    """Choose a colour per variant. Variants that plot.py has keep its colour."""
+    """Choose a colour per variant. Variants that plot.py also draws keep their colours."""
     colours = {
         **plot.VARIANT_COLOURS,
         DEFAULT: plot.VARIANT_COLOURS["tiled"],
@@ -24,7 +24,7 @@ def colours_of(rows):
 
 
 def label(panel, workload, values, positions):
-    """Set the title of a panel, and make the axis of the values logarithmic."""
+    """Set the title of a panel and the ticks of its logarithmic axis of values."""
     values.set_major_locator(LogLocator(subs=(1, 2, 5)))
     values.set_major_formatter("{x:g}")
     values.set_minor_locator(LogLocator(subs=()))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN fo-pooling from a packed buffer of bfloat16 on a GPU: every backend, and a plain loop over
-// the same buffer. Calls have the names of bench/gated_scan.cpp.
+// Times QRNN fo-pooling from a packed buffer of bfloat16 on a GPU: every backend, and a plain loop
+// over the same buffer. Calls have the names of bench/gated_scan.cpp.
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -48,7 +48,7 @@ class Item:
     says: tuple = ()  # regular expressions; the item fails unless its output matches all
     modules: str = ""  # Python modules that it needs
     wants: str = ""  # element types whose tests the program must contain
-    environment: tuple = ()  # (name, value) of variables; a value of *PATH is prepended
+    environment: tuple = ()  # (name, value) of variables; if a name ends with PATH, the value is prepended
 
     @property
     def benchmark(self):

@@ -4,11 +4,12 @@
 // with an empty cache.
 //
 // Counters: GB/s of ideal traffic (every array once) of the call, of the copy baseline and of a
-// copy of one array; fraction_of_copy, the ratio of GB/s; fraction_of_baseline = median baseline
-// time / median time; spread, the interquartile range of the time as a fraction of the median;
-// nodes, the kernels and memsets of a call; largest_difference from the reference,
-// |x - y| / (1 + |y|). Short calls also have microseconds per call: queued_us of many calls queued
-// one after the other, and graph_us of calls replayed as a graph.
+// copy of one array; fraction_of_copy, GB/s of the call / GB/s of the copy of one array;
+// fraction_of_baseline (the README's fraction of a copy), median baseline time / median time of the
+// call; spread, the interquartile range of the time as a fraction of the median; nodes, the kernels
+// and memsets of a call; largest_difference from the reference, |x - y| / (1 + |y|). Short calls
+// also have microseconds per call: queued_us of many calls queued one after the other, and graph_us
+// of calls replayed as a graph.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,8 @@ struct result {
 };
 template <class T>
 result result_of(T* data, std::int64_t n) {
-  // The tolerance covers a few consecutive roundings; for 16-bit types, two roundings to 16 bits.
+  // The tolerance is loose: 1e-4 for wide types, many roundings of a float; 2^-6 for 16-bit types,
+  // more than two roundings to bfloat16.
   return {data, n * static_cast<std::int64_t>(sizeof(T)),
           [n](const void* got, const void* want) {
             return machine::here().largest_difference(static_cast<const T*>(got),
@@ -61,7 +63,7 @@ result result_of(T* data, std::int64_t n) {
 /// The call of a row, its arrays and its traffic.
 struct subject {
   using queue = std::function<void(const scanrec::cuda::workspace&)>;
-  std::string inputs;                // names the inputs; rows of one name share a reference
+  std::string inputs;                // names workload and call; equal names share a reference
   std::int64_t workspace_bytes = 0;  // of device memory for the call
   queue call;                        // queues the call
   queue before{}, after{};           // not timed: prepare inputs, finish results
@@ -152,8 +154,8 @@ inline double verified(const subject& s) {
 inline device_buffer workspace_of(const subject& s) {
   const std::int64_t free = machine::free_bytes();
   if (s.workspace_bytes > free)
-    throw left_out("left out: works in " + std::to_string(s.workspace_bytes >> 20) +
-                   " MiB, of which " + std::to_string(free >> 20) + " are free");
+    throw left_out("left out: needs a workspace of " + std::to_string(s.workspace_bytes >> 20) +
+                   " MiB, but only " + std::to_string(free >> 20) + " MiB are free");
   device_buffer memory(s.workspace_bytes);
   if (s.workspace_bytes > 0)
     check(cudaMemsetAsync(memory.data(), 0, static_cast<std::size_t>(s.workspace_bytes),
@@ -289,7 +291,8 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
       ->Iterations(1);
 }
 
-/// The first rows of a workload: a copy of one array, or the copy baseline of a call.
+/// Registers a row without a scan: a copy of one array, or the copy baseline of a call. Reports
+/// show these rows first in a workload.
 inline void add_roof(const std::string& name, const std::function<subject()>& make, bool copy) {
   add_row(name, [=] {
     subject s = make();
@@ -330,7 +333,8 @@ inline void add_context(bool quick) {
 
 /// The body of a main function: takes --quick (shorter sequences, fewer samples) and --check
 /// (results are compared, nothing is timed) from the arguments, lets `add` register the rows, and
-/// runs them. It can also list them, which needs no GPU. Returns 1 if a row failed.
+/// runs them. With --benchmark_list_tests, lists the rows instead, which needs no GPU. Returns 1 if
+/// a row failed.
 inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add) {
   class silent : public benchmark::BenchmarkReporter {
     bool ReportContext(const Context&) override { return true; }

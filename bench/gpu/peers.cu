@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two peers based on CUB, for sequences with contiguous steps. One is CUB's device-wide scan of
-// (gate, input) pairs, with and without the time to pack them. The other has one block per
-// sequence, which scans chunk after chunk with CUB's block-wide scan, as Mamba's selective scan
-// does.
+// (gate, input) pairs, with and without the time to pack and unpack them. The other has one
+// block per sequence, which scans chunk after chunk with CUB's block-wide scan, as Mamba's
+// selective scan does.
 #include <cstdint>
 #include <vector>
 

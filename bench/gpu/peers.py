@@ -28,7 +28,7 @@ WORKLOADS = {
     "two_million_steps": ((1, 1 << 21, 256), False),
     "complex_lambda": ((64, 4096, 256), True),
 }
-# How many arrays each call must read or write: of a linear scan, and of a selective scan.
+# How many arrays a call reads and writes in total: for a linear scan, and for a selective scan.
 ARRAYS = {"forward": (3, 4), "vjp": (5, 7)}
 CALLS = tuple(ARRAYS)
 LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
@@ -306,7 +306,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="the JSON file; required without --peer")
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument("--limit", type=int, default=120, help="seconds for each peer")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="run peers of matching names")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="run peers whose names match")
     parser.add_argument(
         "--peer", choices=PEERS, help="run only this peer, in this process, to stdout"
     )

@@ -57,7 +57,7 @@ class Machine:
             *sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True),
         ]
         self.path = ":".join([os.environ["PATH"], *map(str, tools)])
-        # Prefer cuBLAS from a wheel, which the frameworks need.
+        # Prefer cuBLAS from a Python wheel: the frameworks depend on such a wheel.
         libraries = [
             *(
                 path
@@ -98,8 +98,8 @@ class Machine:
 
     def run(self, command, environment, limit, output, errors=None):
         """Run a command in its own process group. Return its exit status, or why it was killed.
-        Processes of the group that remain are killed. Errors go to `output` unless they have a
-        file."""
+        Processes of the group that remain are killed. Standard error goes to `output` unless
+        `errors` is a file."""
         end = time.monotonic() + limit
         process = subprocess.Popen(
             command,
@@ -232,7 +232,7 @@ def unbuilt(machine, item, limit=MOST_SECONDS):
     wanted, known = set(item.wants.split()), machine.contents.get("types")
     if known is not None:
         lacks = not wanted <= set(known)
-    else:  # Without contents.json, test whether the type's tag exists.
+    else:  # Without contents.json, test whether the program has tests with the type's tag.
         lacks = len(wanted) == 1 and not names_of(
             machine, replace(item, chosen=f"[{item.wants}]"), limit
         )

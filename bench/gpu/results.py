@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of benchmarks and peers, by workload, variant and call, and the targets."""
+"""Read and save the rows of benchmarks and peers, and define the targets of the default backend."""
 
 import contextlib
 import json
@@ -93,7 +93,8 @@ def texts_of(path):
 
 
 def parsed(name, text):
-    """Parse a report, and repair one that ends after or inside a row. Return None without rows."""
+    """Parse a report, and repair one that ends after or inside a row. Return None if no row is
+    complete."""
     for repaired in (text, text.rstrip().rstrip(",") + "]}", text[: text.rfind("},") + 1] + "]}"):
         with contextlib.suppress(json.JSONDecodeError):
             report = json.loads(repaired)

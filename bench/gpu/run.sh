@@ -8,7 +8,8 @@
 #      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
 # Runs the named steps; default: all. Each step builds what it needs in build/gpu.
 # --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, whose build takes longest.
-# --build-only: compile the benchmarks for all supported architectures; needs no GPU.
+# --build-only: compile the benchmarks for compute capabilities 8.0, 9.0 and 10.0, if nvcc knows them; needs
+# no GPU.
 # --pack: build a pack for a machine that has a GPU but no compiler.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans of PyTorch on the workloads of selective_scan.cu, for peers.py."""
+"""The selective scan of mamba_ssm (PyTorch) on the workloads of selective_scan.cu, for peers.py."""
 
 from frameworks import import_or_absent
 

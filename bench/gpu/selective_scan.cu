@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Times selective scans of Mamba's sizes on a GPU. The copy baseline reads u, delta and z and
-// writes the output. Results are not compared here; the tests on the emulator check the error
-// bounds.
+// writes the output; for the adjoint it also reads the gradient of the output, and writes the
+// gradients of u, delta and z. Results are not compared here; the tests on the emulator check the
+// error bounds.
 #include <cstdint>
 #include <string>
 
@@ -100,7 +101,7 @@ subject make_subject(const std::string& workload, const extents& shape, selectiv
     gpu.fill(l.u, l.n, -1.0f, 1.0f, 0), gpu.fill(l.delta, l.n, -1.0f, 1.0f, 1);
     gpu.fill(l.z, l.n, -1.0f, 1.0f, 2), gpu.fill(l.out_grad, l.n, -1.0f, 1.0f, 3);
     gpu.fill(l.bc, 2 * l.mixed, -1.0f, 1.0f, 4), gpu.fill(l.a_values, l.own, -16.0f, -1.0f, 5);
-    // Step sizes of about 0.01, as in newly initialised layers.
+    // D, and a bias that makes step sizes of about 0.01, as in newly initialised layers.
     gpu.fill(l.per_channel, l.shape.channel, 0.5f, 1.5f, 6);
     gpu.fill(l.per_channel + l.shape.channel, l.shape.channel, -5.0f, -4.0f, 7);
     if (what == selective_call::vjp) l.run({}, selective_call::checkpoints);

@@ -41,7 +41,7 @@ from programs import (
 )
 from summary import FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of, verdict_of
 
-LEAST = 5  # least seconds that an item needs
+LEAST = 5  # an item does not start with fewer seconds left
 CLOSING = 5  # seconds reserved for the final summary
 RERUN_UNTIL = 80  # seconds into the second stage; repeated items end by then
 NO_TIME, NOT_REACHED, STOPPED = "no time", "not reached", "stopped"
@@ -89,7 +89,7 @@ class Stage:
         except OSError as error:
             return instead(*((NOT_RUN, STOPPED) if self.machine.stopped else (FAIL, str(error))))
         if not names:
-            return instead(FAIL, f"filter {item.chosen} matches no test")
+            return instead(FAIL, f"filter {item.chosen} matches nothing")
         return list(item.tests) or names if item.separately else [None]
 
     def run_test(self, item, test):
@@ -283,8 +283,8 @@ def write(path, data):
 
 
 def failed_before(path):
-    """Return failed items first, then items that had no time. For an item with several tests, keep
-    only tests that failed or did not run."""
+    """Return the items of an earlier run to repeat: failed ones, then those that had no time or were
+    stopped. For an item with several tests, keep only tests that failed or did not run."""
     again = {}
     known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:
@@ -323,7 +323,7 @@ def dry_run(machine, items, quick):
             continue
         say(f"    {why or f'selects {len(names)}'}")
         if not why and not names:
-            wrong.append(f"{item.name}: filter {item.chosen} matches no test")
+            wrong.append(f"{item.name}: filter {item.chosen} matches nothing")
     for stage in dict.fromkeys(item.stage for item in items):
         say(f"{stage}: {sum(item.stage == stage for item in items)} items")
     for line in wrong:
@@ -351,7 +351,7 @@ def main():
     parser.add_argument("--rows", type=pathlib.Path, help="a second folder for the rows")
     parser.add_argument("--part", choices=PARTS, action="append", help="only items of these parts")
     parser.add_argument(
-        "--only", default="", metavar="PATTERN", help="only items of matching names"
+        "--only", default="", metavar="PATTERN", help="only items whose names match"
     )
     parser.add_argument(
         "--budget", type=float, help=f"seconds per stage, 0: no limit; default: {STAGES}"

@@ -63,7 +63,7 @@ struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  bool one_gate_per_channel = false;  // for all steps and batch entries; so is the gradient
+  bool one_gate_per_channel = false;  // and one gradient, for all steps and batch entries
 };
 
 inline traffic traffic_of(call what, const workload& w) {

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Microseconds per small call on (1, 16, 64) float32, where the kernel itself takes about one.
 
-Measures the scan and its gradient against the framework's `gate * input + input`: in NumPy, in eager
-PyTorch, and compiled in JAX. Also measures a filter with one coefficient, on these arrays and on a single
-sequence of 64 steps, against SciPy's if it is installed. Calls are repeated on arrays of the same layout.
-Only the arrays of the rows "new layout" have shapes that earlier calls did not have.
+Measures the scan against the framework's `gate * input + input`: in NumPy and eager PyTorch, where the
+gradient is also measured, and compiled in JAX. Also measures a filter with one coefficient, on these arrays
+and on a single sequence of 64 steps, against SciPy's lfilter if SciPy is installed. Calls are repeated on
+arrays of the same layout, whose plan the package caches. Only the rows "new layout" never find their plan
+in the cache.
     python bench/python/call_overhead.py --out build/bench
 """
 

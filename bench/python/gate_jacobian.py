@@ -4,8 +4,8 @@
 https://github.com/jax-ml/jax/issues/19498 asks why the Jacobian with respect to lambda, the gate, is so
 much slower than with respect to the weights. This measures one or two layers of
 `state[t] = lambda * state[t-1] + W x[t]`, batch 16, 64 states, T = 32..512, in forward and reverse mode.
-lax.associative_scan, lax.scan and scanrec are timed in one run, after warm-up, with fresh outputs. It
-writes a JSON file and a picture.
+lax.associative_scan, lax.scan and scanrec are timed in one run, after warm-up, with fresh outputs. With
+--out, the program writes a JSON file and a picture.
     python bench/python/gate_jacobian.py --out build/bench
 """
 
@@ -23,14 +23,14 @@ import scanrec.jax
 
 BATCH, STATE = 16, 64
 OF = ("initial state", "weights", "lambda", "inputs")
-#: Arrays with at least 64 times as many elements as the final state. Forward mode needs one tangent
+#: Arrays with at least 32 times as many elements as the final state. Forward mode needs one tangent
 #: per element, 25 GB at T = 512, so it is not measured for these arrays.
 WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
-    """All states and the last one, by composition of affine maps. The initial state is the first
-    input."""
+    """All states and the last one, by composition of affine maps. The initial state is passed as an
+    input before the first."""
     elements = jnp.concatenate([initial[None], inputs])
 
     def combine(earlier, later):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Peak memory of one gradient of a scan; each kind of scan runs in a separate process.
 
-The figure is the peak memory of the process, minus its memory once its arguments exist, divided by the
-size of one array of states, by default (1, 2^20, 32) float32.
+The figure is how far the call raises the peak memory of the process. Before the call, gate and input exist
+and the gradient is compiled. The figure is divided by the size of one array of states, by default
+(1, 2^20, 32) float32.
     python bench/python/peak_memory.py --out build/bench
 """
 
@@ -26,7 +27,7 @@ def peak_bytes():
 
 
 def measure_alone(way, steps, channels):
-    """Print two numbers of bytes: the peak beyond the arguments, and the size of one array."""
+    """Print how many bytes the call adds to the peak memory, and the size of one array in bytes."""
     gate, input = (jnp.full((1, steps, channels), x, jnp.float32) for x in (0.9, 1.0))
     loss = lambda *x: jnp.vdot(WAYS[way](*x), input)
     gradient = jax.jit(jax.grad(loss, (0, 1))).lower(gate, input).compile()

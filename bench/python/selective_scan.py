@@ -4,7 +4,7 @@
 Measures scanrec's fused call; a loop over steps, as in Mamba's reference function; the same loop compiled; a
 parallel scan of all gates and inputs by mambapy (pip install mambapy); and the composition with
 scanrec.torch.linear_scan. Times the value, and the value with all gradients, in float32; by default for
-one layer of the smallest published Mamba with 1024 tokens.
+one layer of the smallest published Mamba with 128 and with 1024 tokens.
     python bench/python/selective_scan.py --out build/bench
 """
 

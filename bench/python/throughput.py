@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Milliseconds per forward call and per gradient, for scanrec and its peers in one run.
+"""Milliseconds per forward call and per gradient (with the forward call), for scanrec and its peers in one run.
 
 Measures `state[t] = gate[t] * state[t-1] + input[t]`
 - in JAX by scanrec, lax.associative_scan and lax.scan, with fresh outputs (new pages in every call) and
   with donated ones;
 - in PyTorch, if installed, by scanrec and torch.associative_scan, which is not compiled;
-- by the kernels alone, into existing arrays ("library": the C++ library, called through ctypes, which takes
+- by the kernels alone, into existing arrays ("library": calls of the C++ library through ctypes, which add
   10 to 20 us).
 
 Also measures fo-pooling and S5 in JAX, with fresh outputs, against plain JAX; and a filter with one

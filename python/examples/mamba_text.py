@@ -170,14 +170,14 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="training time of each model")
     parser.add_argument("--write", type=int, default=400, help="characters to generate at the end")
-    parser.set_defaults(chunks=10**6)  # --seconds ends it
+    parser.set_defaults(chunks=10**6)  # the option --seconds ends the training
     args = parser.parse_args()
     text = Chunks(args.text, args.batch, args.steps)
     held = min(max(1, text.per_pass // 20), 32)
     if held == text.per_pass:
         raise SystemExit("the text is too short to hold anything out")
     torch.manual_seed(args.seed)
-    # Mamba blocks have half the channels, so that their scan has as many as that of a QRNN layer.
+    # A Mamba block doubles its channels for the scan. With half the channels it scans as many as a QRNN layer.
     characters, narrow = len(text.alphabet), max(1, args.channels // 2)
     models = {
         "QRNN": TextModel(characters, args.channels, args.layers, scanrec.torch.qrnn_pool),

@@ -54,8 +54,7 @@ def start(states):
 
 
 def unknown(u):
-    """The output of the three resonators, by the same program with the same poles on every
-    process."""
+    """The output of the three unknown resonators, from this process's part of the input."""
     poles = np.array([0.995, 0.98, 0.9]) * np.exp(1j * np.array([0.2, 0.7, 1.9]))
     inputs = (0.1 * u).astype(np.complex64) * np.ones(3, np.complex64)
     states = scanrec.jax.linear_scan(poles.astype(np.complex64), inputs, axis_name="time")

@@ -27,7 +27,7 @@ class Chunks:
         self.size = batch * steps  #: characters of a chunk
 
     def chunk(self, i):
-        """(characters, the characters that follow, whether the chunk begins the text again)"""
+        """(characters, the characters that follow, whether the chunk is the first of the text)"""
         at = i % self.per_pass * self.steps
         now, after = (self.rows[:, at + k : at + k + self.steps] for k in (0, 1))
         return now, after, at == 0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists the arrays of every call: the name, the member of the struct, and the role. The checks of
-// the entry points, and the operands and results of XLA's handlers, follow from these lists.
+// Lists the arrays of linear and gated scans: the name, the member of the struct, and the role. The
+// checks of the entry points, and the operands and results of XLA's handlers, follow from these
+// lists.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@ enum class role {
   read,
   read_mask,         ///< bytes
   read_resets,       ///< bytes, perhaps with one step more
-  read_edge,         ///< an initial or final state of each sequence, without a time axis
+  read_edge,         ///< a boundary state of each sequence or its derivative; no time axis
   read_checkpoints,  ///< one state per checkpoint interval, of the type of read_edge
   write,
   write_edge,
@@ -148,7 +149,8 @@ constexpr std::size_t count_read() {
   return count;
 }
 
-/// Whether a list has the members of its struct in their order, and the arrays that are read first.
+/// Whether a list has the order of the members of its struct, with the arrays that are read before
+/// those that are written.
 template <class Arrays>
 constexpr bool is_in_order() {
   const Arrays all{};

@@ -28,8 +28,8 @@ class axes {
            const char* in_place_of);
 
   /// Calls f(call) once, or once per position of the outer axes. f checks only the part of the
-  /// arrays at that position, so run() checks the whole arrays if there are outer axes. clear(data,
-  /// bytes) sets memory of the arrays to zero.
+  /// arrays at that position, so run() checks all parts together if there are outer axes.
+  /// clear(data, bytes) sets memory of the arrays to zero.
   void run(call c, const std::function<void(void*, std::int64_t)>& clear,
            const std::function<void(const call&)>& f);
 
@@ -61,8 +61,8 @@ class axes {
   [[nodiscard]] bool same_elements(const entry& x, const entry& y) const;
   void check_offsets(const entry& e) const;
   void check_overlaps_of(const entry& written, bool cleared) const;
-  /// Checks the whole arrays. `cleared` means that gradients are set to zero before anything is
-  /// read.
+  /// Checks overlaps at all positions of the outer axes. `cleared` means that gradients are set to
+  /// zero before anything is read.
   void check_overlaps(bool cleared) const;
   void check_memory(bool cleared) const;
 

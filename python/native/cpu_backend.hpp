@@ -26,7 +26,7 @@ inline constexpr bool compact = false;
 #endif
 
 /// Whether kernels process packs of sequences (SIMD vectors). Compact kernels process 16-bit types
-/// one sequence at a time: these CPUs have no instruction that converts such types, and converting
+/// one sequence at a time: their instruction set has no conversion of such types, and converting
 /// packs would be most of the code.
 template <class T>
 inline constexpr bool in_packs = !compact || sizeof(T) > 2;

@@ -35,7 +35,7 @@ int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
   });
 }
 
-/// The same for selective scans, whose arrays have the axes of the C++ interface.
+/// The same for selective scans, whose arrays already have the axes of the C++ interface.
 template <auto Calls, class Arrays>
 int run_selective_on_gpu(const char* name, const scanrec_selective_problem* problem,
                          const Arrays* arrays, const scanrec_cuda_queue* queue) {

@@ -73,7 +73,8 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
-/// The function for problem.dtype, in calls whose arrays also name their own stored types.
+/// Returns the function of a call for `dtype`, its state or compute type. The arrays of these calls
+/// name their stored types themselves.
 template <class Call, class Arrays>
 auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, const Arrays&),
               std::int32_t dtype) {
@@ -153,7 +154,7 @@ class request {
 
   scanrec_problem problem_;
   std::size_t dtype_;
-  Arrays arrays_;  // their strides are those that kernels take
+  Arrays arrays_;  // axes_.run() replaces their strides and pointers
   axes axes_;
 };
 

@@ -31,7 +31,7 @@ SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
-/// Returns exp(x) as an unevaluated sum of two numbers, for extra digits. Also out of line.
+/// Returns exp(x) as an unevaluated sum of two numbers, for extra digits; out of line, too.
 template <class Lane>
 __attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
   return activation::exponential::in_two_parts(x);
@@ -284,8 +284,8 @@ void run_log_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
     refuse_absent("input", " of logarithms, since 'input_grad' is present");
   if (is_given(a.gate_grad) && !is_given(a.state))
     refuse_absent("state", ", since 'gate_grad' is present");
-  // The kernel loads both arrays and the states. If no gradient depends on one of them, the gate
-  // stands in for it.
+  // The kernel loads gate, input and state. Input and state may be absent if no gradient depends on
+  // them. The gate then stands in for them.
   const auto or_gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.gate; };
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),

@@ -20,8 +20,8 @@ inline constexpr bool kernel_per_kind = true;
 inline constexpr bool compact = false;
 
 /// Whether one kernel of QRNN pooling serves both calls that store states and calls that do not.
-/// The test per step costs little next to the activations, and half as many kernels compile in half
-/// the time.
+/// Such a kernel tests at every step whether it stores states. The test costs little next to the
+/// activations, and half as many kernels compile in half the time.
 inline constexpr bool kernel_keeps_if_given = true;
 
 /// The backend `cuda::automatic`. It allocates its workspace after a call is planned. With

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Defines the table of calls of one instruction set, or of GPUs. The table, scanrec_kernels_LEVEL,
-// is the only symbol that the objects export. The build defines three lists of types that have
-// kernels: the element types, the state types of selective scans, and the compute types of causal
-// convolutions.
+// is the only symbol of the kernels that the rest of the library uses. The build defines three
+// lists of types that have kernels: the element types, the state types of selective scans, and the
+// compute types of causal convolutions.
 #include <complex>
 #include <type_traits>
 
@@ -26,7 +26,7 @@ constexpr bool selective = types<SCANREC_SELECTIVE_ELEMENTS>::have<T>;
 template <class T>
 constexpr bool conv1d = types<SCANREC_CONV1D_ELEMENTS>::have<T>;
 
-/// Returns call() if There is true, and null otherwise.
+/// Returns call() if `There` is true, and null otherwise.
 template <bool There, class F>
 constexpr auto where(F call) {
   if constexpr (There)

@@ -83,7 +83,8 @@ executor workers_of(const Problem& p) {
     run_on_pool(most, count, work);
   };
 }
-/// 0 lets the plan choose fewer workers for small problems. Any other number is binding.
+/// The number of workers to plan for: 1 if the caller asks for one thread. Otherwise 0: the plan
+/// chooses, and takes fewer workers for small problems.
 template <class Problem>
 int workers_asked_for(const Problem& p) {
   return p.threads == 1 ? 1 : 0;
@@ -105,7 +106,7 @@ int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   });
 }
 
-/// The same for calls whose arrays have the axes of the C++ interface.
+/// The same for calls whose arrays already have the axes of the C++ interface.
 template <auto Calls, class Call, class Problem, class Arrays>
 int run_typed(const char* name, const Problem* problem, const Arrays* arrays) {
   return guarded([&] {

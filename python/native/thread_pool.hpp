@@ -12,8 +12,8 @@ namespace scanrec::native {
 int pool_threads();
 
 /// Runs work(0), ..., work(workers - 1), each exactly once, on at most `threads` threads, including
-/// the calling thread. 0 means pool_threads(). Several threads may call it at once. It never waits
-/// for work that no thread has begun, so it cannot deadlock.
+/// the calling thread. If `threads` is 0, pool_threads() is the limit. Several threads may call
+/// this function at once. It never waits for work that no thread has begun, so it cannot deadlock.
 void run_on_pool(int threads, int workers, const std::function<void(int)>& work);
 
 }  // namespace scanrec::native

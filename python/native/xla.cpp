@@ -13,9 +13,9 @@ namespace {
 
 using namespace scanrec::native;
 
-/// Runs the workers of a call on XLA's threads. The caller and its helpers claim workers, and the
-/// caller waits only for claimed workers. Handlers run on these same threads, so a queued helper
-/// may never start.
+/// Runs the workers of a call on XLA's threads. The caller and its helpers claim workers one by
+/// one. The caller waits only for claimed workers, not for helpers: handlers may occupy all of
+/// XLA's threads, so that a queued helper never starts.
 class workers {
  public:
   workers(int count, scanrec_work work, void* context)

@@ -29,7 +29,7 @@ struct failure {
 
 inline failure bad_frame(const char* message) { return {xla::invalid_argument, message}; }
 
-/// scanrec_dtype of an element type, or -1.
+/// The scanrec_dtype of a buffer's elements, or -1 if there is none.
 inline int dtype_of(const xla::buffer& buffer) {
   switch (buffer.dtype) {
     case xla::f32:
@@ -53,7 +53,7 @@ inline std::span<const std::int64_t> dimensions_of(const xla::buffer& buffer) {
   return {buffer.dimensions, static_cast<std::size_t>(buffer.rank)};
 }
 
-/// Reads the attributes of a call. XLA sorts them by name, so they are read in that order.
+/// Reads the attributes of a call. XLA sorts them by name, so they must be read in that order.
 class attribute_reader {
  public:
   explicit attribute_reader(const xla::attributes& attributes) : attributes_(attributes) {}
@@ -121,7 +121,8 @@ template <class Arrays>
 class decoded_call;
 
 /// Decodes linear and gated scans. Buffers have axes of extent 1 where they broadcast. A buffer
-/// with one more axis than the problem, the axis `stack`, holds successive arrays of the call.
+/// with one more axis than the problem, the axis `stack`, holds several arrays that follow each
+/// other in the call's list.
 template <class Arrays>
 requires requires { call_of<Arrays>::arrays; }
 class decoded_call<Arrays> {
@@ -245,8 +246,8 @@ inline bool discard(const xla::api& api, xla::error* error) {
 }
 
 /// A handler: run(frame) as XLA calls it. XLA also calls it to ask for the version of the
-/// interface. The answer is the version of the runtime, or the newest in xla_ffi.hpp if that is
-/// older. The oldest runtimes ask without saying their version.
+/// interface. The answer is the version of the runtime, but at most the newest in xla_ffi.hpp. The
+/// oldest runtimes ask without saying their version, so the answer is the oldest in xla_ffi.hpp.
 inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::call_frame&)) {
   if (const auto* const asked = frame.head.extensions;
       asked != nullptr && asked->type == xla::asks_for_metadata) {
