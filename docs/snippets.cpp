@@ -104,7 +104,7 @@ void segments() {
   using map = segmented<affine<float>>;
   const map linked{{INFINITY, 1}, 0}, start{{2, 5}, 1};
   assert(start.act(INFINITY) == 5);
-  assert(combine(linked, start).act(7) == 5);  // 2 * inf is never computed
+  assert(combine(linked, start).act(7) == 5);  // the product 2 * inf is discarded
   // [/segmented]
 }
 
@@ -198,7 +198,7 @@ void dot_product() {
   linear_scan(at(a), at(u), at(x));
   linear_scan_jvp(at(a), at(x), at(a_dot), at(u_dot), at(x_dot));
   linear_scan_vjp(at(a), at(x), at(w), {.gate_grad = at(a_grad), .input_grad = at(u_grad)});
-  assert(dot(w, x_dot) == dot(a_grad, a_dot) + dot(u_grad, u_dot));  // exact in these numbers
+  assert(dot(w, x_dot) == dot(a_grad, a_dot) + dot(u_grad, u_dot));  // exact
   // [/dot_product]
 }
 
@@ -808,7 +808,7 @@ void gated_cells() {
 void sensitivities() {
   using namespace scanrec;
   // [sensitivity]
-  // Learn a decay online. The target is what a decay of 0.8 makes of the same previous state.
+  // Learn a decay online. The target is the next state if the decay were 0.8.
   float lambda = 0.5f, state = 0, sensitivity = 0;
   const extents one{.time = 1};
   for (int t = 0; t < 2000; ++t) {

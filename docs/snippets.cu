@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ blocks of the documents for GPUs. They are compiled for GPUs;
+// The C++ blocks about GPUs in the documents. They are compiled for GPUs;
 // tests/cuda_on_host/snippets_test.cpp runs them on the emulator.
 
 // [gpu]

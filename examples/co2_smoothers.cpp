@@ -56,7 +56,7 @@ struct bank {
     return x;
   }
   double forecast(std::size_t t) const { return ppm[t] + weights.dot(features(t)); }
-  /// Fits by least squares. Im is always 0 in a real smoother; a ridge makes its weight zero.
+  /// Fits by least squares. Im is always 0 in a real smoother; a ridge makes the weight of Im zero.
   void fit_weights(const indices& weeks) {
     const Eigen::Index n = 2 * memory.size();
     Eigen::MatrixXd a = 1e-6 * double(weeks.size()) * Eigen::MatrixXd::Identity(n, n);
@@ -67,7 +67,7 @@ struct bank {
     }
     weights = a.ldlt().solve(b);
   }
-  /// After run: an Adam step along the mean squared error's gradient in ln(memory), ln(period).
+  /// An Adam step on ln(memory) and ln(period), for the mean squared error. Call run() first.
   void learn(const indices& weeks, adam& optimiser) {
     const std::size_t n = memory.size();
     std::vector<complex> smooth_grad(smooth.size()), input_grad(smooth.size()), lambda_grad(n);

@@ -89,7 +89,8 @@ class digits_model {
     return p;
   }
 
-  /// Log-probabilities of the classes of `batch` sequences, one after the other in `numbers`.
+  /// Log-probabilities of the classes for `batch` sequences of equal length, which follow one
+  /// another in `numbers`.
   const matrix& forward(std::span<const R> numbers, std::int64_t batch) {
     const auto rows = static_cast<Eigen::Index>(numbers.size()), steps = rows / batch;
     numbers_ = Eigen::Map<const Eigen::Matrix<R, Eigen::Dynamic, 1>>(numbers.data(), rows);
@@ -108,7 +109,7 @@ class digits_model {
     logits_.colwise() -= logits_.array().exp().rowwise().sum().log().matrix().eval();
     return logits_;
   }
-  /// The mean loss in nats of the classes of the last forward().
+  /// The mean loss in nats of the last forward(), if `classes` are the right classes.
   [[nodiscard]] R loss(std::span<const int> classes) const {
     R sum = 0;
     for (std::size_t i = 0; i < classes.size(); ++i)

@@ -34,7 +34,7 @@ void save_model(const std::filesystem::path& path, const std::string& alphabet,
                  .layers = s.layers,
                  .window = s.window};
   model.for_each([&](std::span<float> x) { h.numbers += static_cast<std::int64_t>(x.size()); });
-  // Written under another name, and renamed when complete.
+  // The file is written under another name, and renamed when it is complete.
   const std::filesystem::path part = path.string() + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&h), sizeof h);

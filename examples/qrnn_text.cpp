@@ -47,7 +47,8 @@ constexpr const char* name_of = is_mamba<Layer> ? "Mamba" : "QRNN";
 template <class Layer>
 constexpr const char* suffix_of = is_mamba<Layer> ? "_mamba" : "";
 
-/// Sizes with about the same time per character for both kinds of layer, unless the user set them.
+/// The sizes of a model. With the defaults, both kinds of layer take about the same time per
+/// character.
 template <class Layer>
 text_sizes sizes_of(const settings& s, const std::string& alphabet) {
   constexpr bool blocks = is_mamba<Layer>;
@@ -103,7 +104,8 @@ double bits_of(const std::string& compressor, const fs::path& path) {
   return 8 * bytes / static_cast<double>(fs::file_size(path));
 }
 
-/// Samples characters one by one from the model's distribution of the next character.
+/// Samples characters one by one from the model's distribution of the next character, which is
+/// sharpened a little.
 template <class Layer>
 std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
                    std::int64_t length, unsigned seed) {
@@ -126,7 +128,7 @@ std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
 template <class Layer>
 class learner {
  public:
-  /// Trains on all but the last `held` characters.
+  /// Prepares training on all but the last `held` characters.
   learner(const settings& s, const std::string& text, std::string letters, std::size_t held)
       : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep), s_(s) {
     if (s.load.empty()) {
@@ -141,7 +143,7 @@ class learner {
     held_out.assign(rest, text_.end());
     text_.erase(rest, text_.end());
     if (done()) return;
-    row_ = text_.size() / static_cast<std::size_t>(s.batch);  // sequences run side by side
+    row_ = text_.size() / static_cast<std::size_t>(s.batch);  // length of one sequence
     if (row_ < static_cast<std::size_t>(s.steps) + 1)
       throw std::runtime_error("the text is too short for the batch");
     curve_.open(s.out / (std::string("curve") + suffix_of<Layer> + ".csv"));
@@ -304,7 +306,7 @@ int main(int argc, char** argv) {
   app.add_option("out", s.out, "folder for the model, the learning curve, the held-out text");
   app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--load", s.load, "a model.bin to continue from")->check(CLI::ExistingFile);
+  app.add_option("--load", s.load, "a saved model to continue from")->check(CLI::ExistingFile);
   app.add_option("--layer", s.layer, "qrnn, mamba, or both (in turns, each for the given time)")
       ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
   app.add_option("--channels", s.channels,
@@ -317,7 +319,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
   app.add_option("--steps", s.steps, "steps per chunk")->check(CLI::PositiveNumber);
   app.add_option("--rate", s.rate, "learning rate of Adam")->check(CLI::PositiveNumber);
-  app.add_option("--held-out", s.held_out, "characters at the end of the text, at most a tenth")
+  app.add_option("--held-out", s.held_out, "characters held out at the end, at most a tenth")
       ->check(CLI::PositiveNumber);
   app.add_option("--sample", s.sample, "characters to sample")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", s.seed);

@@ -9,7 +9,8 @@
 
 #include <scanrec/mpi.hpp>
 
-// A number in [-1, 1) that depends only on the step, so that every process can compute any of them.
+// A number in [-1, 1) that depends only on the step, so that every process can compute the number
+// of any step.
 static float noise(std::int64_t step) {
   const auto bits = static_cast<std::uint64_t>(step) * 0x9e3779b97f4a7c15u;
   return static_cast<float>((bits ^ (bits >> 29)) >> 40) * 0x1p-23f - 1;

@@ -7,8 +7,8 @@
 // The biquads start as an autoregression of order 2, fitted one year ahead as by Yule (1927) and
 // applied `ahead` times, so that state[t] = (number[t], number[t-1]). Adam then updates A, gain and
 // weight along linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Training
-// uses the years before held_out_from; later ones are held out. The biquads are channels. One A
-// applies to all years, so its gradient is a sum over the years.
+// forecasts the years before held_out_from; the years from then on are held out. The biquads are
+// channels. One A applies to all years, so its gradient is a sum over the years.
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -63,7 +63,7 @@ struct bank {
                          scanrec::sequence_view(input.data(), shape),
                          scanrec::sequence_view(state.data(), shape));
   }
-  /// After run: an Adam step along the gradient of the mean squared error in the training years.
+  /// An Adam step for the mean squared error in the training years. Call run() first.
   void learn(adam& optimiser) {
     std::vector<vec> state_grad(state.size()), input_grad(state.size());
     grad = {};

@@ -31,6 +31,6 @@ struct weekly_record {
       if (measured[t]) last = t;
     }
     if (ppm.size() < 520 || !measured.front() || !measured.back())
-      throw std::runtime_error(path + ": no ten years of date,value with measured ends");
+      throw std::runtime_error(path + ": expected 520 weeks or more, with values at both ends");
   }
 };

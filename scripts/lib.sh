@@ -97,7 +97,7 @@ unpack_arm64() {
   : >"$apt/status"
   options=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=
     -o Dir::State="$apt" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt")
-  # Ubuntu keeps them on another server.
+  # Ubuntu keeps packages for aarch64 on another server.
   if grep -q '^ID=ubuntu' /etc/os-release; then
     sed -n 's/^VERSION_CODENAME=\(.*\)/deb http:\/\/ports.ubuntu.com\/ubuntu-ports \1 main universe/p' \
       /etc/os-release >"$apt/sources.list"

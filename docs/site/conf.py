@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Settings of Sphinx. stage.py makes the pages, and these load nothing from other sites."""
+"""Settings of Sphinx. stage.py writes the source pages. Built pages load nothing from other sites."""
 
 import pathlib
 import re

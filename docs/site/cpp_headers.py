@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Read the documented declarations of a header: each without its body, with the `///` comment above it.
 
-Leaves out namespaces `detail`, private members and declarations without a comment.
+Leaves out namespaces `detail`, private members, and declarations without a comment, except overloads of the
+declaration before them.
 """
 
 import re

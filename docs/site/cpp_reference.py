@@ -164,8 +164,8 @@ def write(root, out, documents, source_page):
     folder.mkdir(parents=True, exist_ok=True)
     overview = [
         "# C++ reference\n",
-        "From the comments of the headers. `#include <scanrec/scan.hpp>` has the calls on "
-        "CPUs; pages name the other headers they need. All names are in `namespace scanrec`.\n",
+        "From the comments of the headers. `#include <scanrec/scan.hpp>` has linear and inclusive "
+        "scans; each page names the headers of its calls. All names are in `namespace scanrec`.\n",
     ]
     toctree = []
     for page, sections in pages:

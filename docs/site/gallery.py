@@ -71,8 +71,8 @@ def write(root, out, source_page, escaped):
     lines = [
         "# Gallery\n",
         "Programs that learn, forecast and measure, from [examples](/source/examples/index.md) in C++ "
-        "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs the C++ programs and draws "
-        "their pictures.\n",
+        "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs the C++ programs that have a "
+        "picture here, and draws the pictures.\n",
     ]
     for heading, suffix in (("In C++", ".cpp"), ("In Python", ".py")):
         lines += [f"## {heading}\n", ":::::{grid} 1 1 2 2\n:gutter: 3\n:class-container: gallery\n"]

@@ -80,8 +80,8 @@ def with_members(module, namespace):
 
 
 def find(package, module, name, depth=0):
-    """(the module that defines a name, its node), or (None, None) if it is a module or another
-    package defines it."""
+    """(the module that defines a name, its node), or (None, None) if the name is a module or
+    comes from another package."""
     for node in module.tree.body:
         is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
         if is_named and isinstance(node, ast.ClassDef):
@@ -204,7 +204,7 @@ def entry(node, documents, method=False):
     methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not is_overload(n)]
     initial = next((n for n in methods if n.name == "__init__"), None)
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
-    # A bare name is an internal base class of this package, or belongs to the language.
+    # Not shown: bare names, which are internal base classes of this package or belong to the language.
     bases = ", ".join(
         f"``{b}``"
         for b in map(ast.unparse, node.bases)
@@ -212,7 +212,7 @@ def entry(node, documents, method=False):
     )
     parts = [f".. py:class:: {node.name}{shown}\n"]
     if bases:
-        parts.append(indented(f"Of {bases}.") + "\n")
+        parts.append(indented(f"Bases: {bases}.") + "\n")
     parts.append(indented(doc) + "\n")
     if initial and ast.get_docstring(initial):
         parts.append(indented(converted(ast.get_docstring(initial), documents)) + "\n")
@@ -238,7 +238,8 @@ def entry(node, documents, method=False):
 
 
 def exports(package):
-    """(module, [(name, its node)]) of every public module; names of other modules are left out."""
+    """(module, [(name, its node)]) of every public module. Leaves out names that are modules or
+    come from other packages."""
     for name in public_modules(package):
         module = Module(package, name)
         found = []

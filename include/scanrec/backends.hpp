@@ -14,8 +14,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Cache-tiled scan over SIMD lanes and threads; the default of every call.
 ///
 /// Determinism  The results have the same bits for any number of threads and any executor. They
-///              have the bits of `sequential` if time is not split and the lanes of SIMD packs are
-///              channels; describe() reports both.
+///              have the bits of `sequential`, except gradients that are sums, if time is not split
+///              and the lanes of SIMD packs are channels; describe() reports both.
 /// Memory       One workspace per call, see workspace_bytes(). A call allocates nothing if it needs
 ///              at most 8 KiB or if the caller provides the workspace.
 struct tiled {

@@ -59,7 +59,8 @@ void causal_conv1d(const causal_conv1d_arrays<V>& arrays,
 /// Shapes   as causal_conv1d; an absent out_grad counts as 0.
 /// Bits     The results have the same bits for any number of threads. Gradients of weights are
 ///          summed in a fixed order: up to 64 steps in V, then in double.
-/// Memory   taps + 1 doubles per channel and part of a sequence; a part has 16384 elements or more.
+/// Memory   taps + 1 doubles per channel of each part. A part is a range of steps and channels of
+///          one sequence, usually with 16384 elements or more.
 /// Aliasing No two arrays may overlap if one of them is written.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.

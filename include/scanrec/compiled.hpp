@@ -2,9 +2,9 @@
 // Explicit instantiations that a program compiles once: linear_scan, linear_scan_vjp and
 // linear_scan_jvp on the default backend, for arrays of one element type.
 //
-// A source file that defines SCANREC_COMPILED does not instantiate these calls. To do this for some
-// types only, define SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE or _BFLOAT16
-// instead. For each such type, exactly one source file of the program must contain
+// A source file that defines SCANREC_COMPILED instantiates these calls for none of the types below.
+// SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE or _BFLOAT16 leaves out one
+// type. For each type that is left out, exactly one source file of the program must contain
 //
 //     #include <scanrec/compiled.hpp>
 //     SCANREC_COMPILE(float)

@@ -18,7 +18,7 @@ namespace scanrec {
 enum class discretisation {
   zero_order_hold,  ///< gate = exp(z), scale = (exp(z) - 1) / lambda,  z = lambda * step
   bilinear,         ///< gate = (1 + z / 2) / (1 - z / 2), scale = step / (1 - z / 2)
-  /// The parameter is (nu, theta), not lambda, and there is no step: gate = exp(-exp(nu) + i
+  /// The parameter is nu + i theta instead of lambda, and there is no step: gate = exp(-exp(nu) + i
   /// exp(theta)), scale = sqrt(1 - |gate|^2). Source: Orvieto et al., Resurrecting RNNs (2023),
   /// section 3.
   ring,
@@ -103,10 +103,10 @@ SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
   return quotient(complex_lanes<R>(1, 0), complex_lanes<R>(1 - z.re / 2, -z.im / 2));
 }
 
-/// exp(log_step), within 2 ULP of a double between exp(-20) and exp(20). The exponential functions
-/// of CPUs and GPUs differ in the last bit. Since lambda * step may be an angle of many radians,
-/// that difference would be visible in the gates. This function gives the same bits on both, except
-/// that a CPU without fused multiply-adds may differ in the last bit of a double.
+/// exp(log_step), within 2 ULP of a double between exp(-20) and exp(20). std::exp differs in the
+/// last bit between CPUs and GPUs. Since lambda * step may be an angle of many radians, that
+/// difference would be visible in the gates. This function gives the same bits on both, except that
+/// a CPU without fused multiply-adds may differ in the last bit of a double.
 template <std::floating_point R>
 SCANREC_HD R step_size(R log_step) {
   return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));

@@ -44,7 +44,7 @@ concept eigen_array_of_no_memory = eigen_array<Given> &&
       !detail::eigen_memory<std::remove_reference_t<Given>>,                                     \
       "scanrec: " call                                                                           \
       ": argument 'matrix': expected a variable that outlives the view, got a temporary "        \
-      "(also of a block or map: give it a name)")
+      "(a block or map must be a named variable too)")
 
 /// A view of a matrix whose rows are time steps and whose columns are channels.
 ///

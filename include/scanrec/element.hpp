@@ -32,7 +32,8 @@ SCANREC_HD SCANREC_INLINE constexpr float bfloat16_value(std::uint16_t bits) {
 }
 
 /// float -> IEEE binary16 bits, rounded as by the hardware conversion: to nearest, ties to even.
-/// Subnormals are kept, overflow gives infinity, and NaN payloads are truncated and made quiet.
+/// Subnormals are kept, and overflow gives infinity. A NaN stays a quiet NaN; its payload is
+/// truncated on CPUs and lost on GPUs.
 SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) {
@@ -107,7 +108,7 @@ struct float16 {
 namespace detail {
 
 template <class T>
-struct element_traits;  // only the types below are elements
+struct element_traits;  // only the types below, and those of matrix.hpp, are elements
 
 template <class Compute, class Wide>
 struct element_types {
@@ -138,9 +139,10 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 
 }  // namespace detail
 
-/// The element types of arrays: float, double, std::complex of both, bfloat16, float16 and
-/// uint32_t. Affine maps modulo 2^32 are exactly associative, so with uint32_t every backend must
-/// match the sequential loop bit for bit.
+/// The element types of linear and gated scans: float, double, std::complex of both, bfloat16,
+/// float16 and uint32_t; also the small vectors and matrices of matrix.hpp. Composing affine maps
+/// modulo 2^32 is exactly associative, so with uint32_t every backend must match the sequential
+/// loop bit for bit.
 template <class T>
 concept element = requires {
   typename detail::element_traits<std::remove_cv_t<T>>::compute;

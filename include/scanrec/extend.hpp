@@ -8,8 +8,8 @@
 //     struct leaky_sum : extend::affine_steps<double> {...};  // load, finish, begin, end, arrays
 //
 //     extend::problem_builder c("leaky_sum", input.shape);    // the call
-//     const int u = c.add("input", input, access::read);      // once for each of its arrays
-//     c.prepare<leaky_sum>(direction::forward);               // checks them; throws argument_error
+//     const int u = c.add("input", input, access::read);      // once for each array of the call
+//     c.prepare<leaky_sum>(direction::forward);               // throws if an array is invalid
 //     leaky_sum r;
 //     r.input = c.input<double>(u);                           // once for each field
 //     extend::run(tiled{}, r, c);

@@ -30,8 +30,8 @@ struct extents {
 /// Strides of an array: the distance in elements between neighbours on each axis. An omitted axis
 /// has a stride of 0: all its positions share one element.
 ///
-/// This is a type apart from `extents` because the defaults differ and neither may be passed for
-/// the other.
+/// A type of its own, because its defaults are not those of `extents`, and neither may be passed
+/// for the other.
 struct strides {
   std::int64_t batch = 0;
   std::int64_t time = 0;

@@ -55,14 +55,14 @@ requires(!backend<Cell>) void gated_scan(
 /// The adjoint of gated_scan: computes the gradients of the pre-activations and of the initial
 /// state from output_grad and final_grad. The activations are recomputed.
 ///
-/// Shapes   as gated_scan. `output_grad` may be `none`, or absent, if only options.final_grad has a
-///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
-///          order, in the wide type (double for float).
+/// Shapes   as gated_scan. `output_grad` may be `none` or an absent view if only options.final_grad
+///          has a gradient. A gradient with zero strides receives the sum over those axes, in a
+///          fixed order, in the wide type (double for float).
 /// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints}. Both
 ///          give the same bits wherever lanes process steps one by one, if `states` has the type of
 ///          the pre-activations.
-/// Aliasing a gradient may be its own array of pre-activations, and initial_grad may be final_grad,
-///          unless the gradient is a sum.
+/// Aliasing the gradient of an array of pre-activations may be that array, and initial_grad may be
+///          final_grad, unless the gradient is a sum.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated. Exceptions of the cell propagate, as those of an operator do in
 ///          inclusive_scan.

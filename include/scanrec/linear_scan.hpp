@@ -21,7 +21,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// are mat<T, N>, and the product is matrix times vector. Each element is contiguous, a matrix row
 /// by row. If gates or inputs are stored as logarithms, use gated_scan with log_space.
 ///
-/// Shapes   gate, input, state: (batch, time, channel), equal; inputs may broadcast by zero
+/// Shapes   gate, input, state: (batch, time, channel), equal; gate and input may broadcast by zero
 ///          strides. initial_state, final_state: (batch, channel). `state` may be `none` if
 ///          options.final_state is present; the call then writes no array of length `time`.
 /// Units    gate is dimensionless; input and state share one unit.
@@ -59,7 +59,7 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 ///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
 ///          order, in the wide type (double for float); an empty sum is 0.
 /// Aliasing input_grad may be state_grad, and initial_grad may be final_grad, unless the gradient
-///          is a sum. Nothing may overlap state.
+///          is a sum. No array that is written may overlap state.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Error    as linear_scan, for g.
@@ -94,7 +94,7 @@ void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& stat
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Error    as linear_scan, with the term in parentheses as its input.
-/// Cost     4 arrays read + 1 written; 2 + 1 or 3 + 1 if one tangent is absent.
+/// Cost     4 arrays read + 1 written; 2 + 1 without gate_tangent, 3 + 1 without input_tangent.
 template <backend Backend, class Gate, class State, class GateTangent, class InputTangent,
           class StateTangent>
 void linear_scan_jvp(const Backend& backend, const Gate& gate, const State& state,

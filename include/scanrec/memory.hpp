@@ -36,7 +36,7 @@ inline constexpr std::int64_t checkpoint_interval = 128;
 template <class T>
 struct recompute {
   static constexpr std::int64_t interval = checkpoint_interval;
-  sequence_view<T> checkpoints;  ///< shape checkpoint_extents(shape); absent for up to 128 steps
+  sequence_view<T> checkpoints;  ///< checkpoint_extents(shape); may be absent if that has no steps
 };
 template <class T>
 recompute(sequence_view<T>) -> recompute<T>;

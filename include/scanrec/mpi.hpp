@@ -3,9 +3,9 @@
 // communicator.
 //
 // Every process passes views of its part of the sequence. The parts are in the order of the
-// ranks, may have any length, and may be empty. The processes exchange one map per part and
-// sequence (split_time.hpp) in a single all-gather. Each process folds the maps of the earlier
-// parts from left to right. This gives the state before its own part, which it then runs.
+// ranks, may have any length, and may be empty. By default, a single all-gather exchanges one map
+// per part and sequence (split_time.hpp). Each process folds the maps of the parts before its own,
+// in the order of the scan, into the state before its part. It then runs its part from this state.
 #pragma once
 
 #include <scanrec/mpi/gated_scan.hpp>   // IWYU pragma: export

@@ -123,7 +123,7 @@ struct compose {
 /// `equal`. Pass an `equal` with a tolerance for floating-point numbers. Returns the first triple
 /// that fails, or nothing.
 ///
-/// If the operator has an identity, it is also combined with each sample x from either side. A
+/// If the operator has an identity, each sample x is also combined with it from either side. A
 /// failure is then returned as the triple (identity, x, identity).
 template <class E, associative_operator<E> Op, class Equal = std::equal_to<E>>
 std::optional<std::array<E, 3>> check_associative(const Op& op, std::span<const E> samples,

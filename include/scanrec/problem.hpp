@@ -58,7 +58,7 @@ struct array_use {
   bool checkpoints = false;            // one value per sequence and checkpoint interval
 };
 
-/// Limits on the arrays of a call, and on those that it writes.
+/// The maximum numbers of arrays of a call, and of arrays that it writes.
 inline constexpr int most_arrays = 16, most_outputs = 6;
 
 /// The sizes of the parts of a recurrence for one lane. Backends use them to lay out scratch

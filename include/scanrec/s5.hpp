@@ -4,7 +4,8 @@
 //
 //     x[t] = lambda_bar * x[t-1] + B_bar u[t],      y[t] = Re(C x[t]) + D u[t]
 //
-// s5_init.hpp computes initial parameters; layers/s5.hpp is a layer with parameters.
+// lambda_bar and B_bar are the discretised lambda and B (discretise.hpp). s5_init.hpp computes
+// initial parameters; layers/s5.hpp is a layer with parameters.
 #pragma once
 
 #include <array>
@@ -38,8 +39,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          written.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Cost     two matrix products and an in-place scan. With intervals, two more exponentials and two
-///          more sines per state and step.
+/// Cost     two matrix products and an in-place scan. With intervals and zero_order_hold, also two
+///          exponentials and two sines per state and step.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
 void s5(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
@@ -90,8 +91,8 @@ void s5(const s5_system<R>& system, const detail::s5_array<const R>& u,
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Cost     four matrix products and an in-place scan, which also sums the gradient of lambda_bar.
-///          With intervals, a fifth product, the additional cost of s5(), and a series for phi' per
-///          state and step.
+///          With intervals, a fifth product and the additional cost of s5(); with zero_order_hold
+///          also a power series per state and step.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
@@ -119,8 +120,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_arra
   const sequence_view<const complex> gate =
       p.varies ? sequence_view<const std::complex<R>>(options.gates)
                : p.broadcast(p.gate.data(), u.shape);
-  // With varying step sizes, every step has its own gate. steps_vjp below computes its gradient and
-  // adds it to the gradients of lambda and of the step sizes.
+  // With varying step sizes, every step has its own gate. steps_vjp below computes the gradients of
+  // these gates, and from them those of lambda and of the step sizes.
   const auto gate_grad = p.varies ? sequence_view<complex>() : p.broadcast(of_gate.data(), u.shape);
   const auto first = p.half(scratch, 0);
   const scan_gradients<complex> wanted{

@@ -46,7 +46,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 ///     A[i][j] = -1/2 on the diagonal, -s / 2 below it, +s / 2 above, s = sqrt((2i + 1) (2j + 1))
 ///
-/// Every eigenvalue has the real part -1/2: A + 1/2 is skew-symmetric, and i times it is Hermitian.
+/// Every eigenvalue has the real part -1/2: A + 1/2 is skew-symmetric, and i (A + 1/2) is
+/// Hermitian.
 ///
 /// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space Models
 ///         (2022); Smith et al. (2023), appendix B.1.

@@ -21,7 +21,7 @@ struct s5_system {
   template <class E>
   using vector = Eigen::Matrix<E, Eigen::Dynamic, 1>;
 
-  vector<complex> lambda;  ///< P; per unit of time, or (nu, theta) for the ring
+  vector<complex> lambda;  ///< P eigenvalues, per unit of time; for the ring nu + i theta
   matrix<complex> input;   ///< B, P x H
   matrix<complex> output;  ///< C, Q x P; Q x 2P: bidirectional, the last P states run backward
   vector<R> feedthrough;   ///< D, Q = H numbers; empty: no feedthrough

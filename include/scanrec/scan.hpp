@@ -9,7 +9,7 @@
 //     describe(tiled{}, linear_scan_problem(gate, input, state, options))
 //
 // Arrays are passed as views (sequence_view, state_view) with any strides. A zero stride broadcasts
-// an input; the gradient of such an input is a sum. The backend is the first argument and may be
+// a gate or an input; its gradient is then a sum. The backend is the first argument and may be
 // omitted: `tiled` is the default, `sequential` is the plain loop. An invalid argument throws
 // argument_error before anything is written. This header needs neither CUDA nor Eigen;
 // scanrec/eigen.hpp makes views of Eigen matrices.

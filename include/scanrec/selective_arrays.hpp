@@ -14,8 +14,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Strides of a contiguous array (batch, time, channel, group), group fastest. Use them for B or C
-/// (bc_view) per step. Their `channel` axis counts groups of channels, and their `group` axis
+/// Strides of a contiguous array (batch, time, channel, group), group fastest, such as B or C per
+/// step (bc_view). The `channel` axis of B and C counts groups of channels, and their `group` axis
 /// counts states.
 SCANREC_INLINE constexpr strides states_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.channel, shape.group);

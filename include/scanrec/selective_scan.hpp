@@ -10,7 +10,7 @@
 
 #if defined(__CUDACC__)
 #error \
-    "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files, as <scanrec/selective_arrays.hpp> is not"
+    "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files; for GPUs include <scanrec/cuda/selective_scan.cuh>"
 #endif
 
 #include <cstdint>
@@ -62,9 +62,9 @@ void selective_scan(const selective_arrays<V>& arrays,
 ///          passed or recomputed. Sums over channels, time and sequences are taken in a fixed
 ///          order: over 128 steps or a few packs of channels in V, and beyond that in the wide
 ///          type (double for float).
-/// Memory   the states of 128 steps of 16 channels at a time, in cache. Without
-///          options.checkpoints, the call also allocates checkpoints: 1/128 of (batch, time,
-///          channel, states).
+/// Memory   each thread recomputes four states (complex: two) of 128 steps of 16 channels (double:
+///          8) at a time, in cache. Without options.checkpoints, the call also allocates
+///          checkpoints: 1/128 of (batch, time, channel, states).
 /// Aliasing u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, and initial_grad
 ///          may be final_grad: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan_sensitivity: states and their derivatives with respect to a shared gate in one
-// forward scan, for online learning without a backward pass.
+// linear_scan_sensitivity: states and their derivatives with respect to a shared gate in one scan,
+// for online learning without a backward pass.
 #pragma once
 
 #include <array>
@@ -91,8 +91,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Shapes   gate, input, state, sensitivity: (batch, time, channel). The gate has a zero time
 ///          stride or is the same at every step. For a gate that varies, the result is the
-///          derivative with respect to a number added to all gates. `state` and `sensitivity` may
-///          be `none` if their final ones are present.
+///          derivative with respect to a number added to all gates. `state` may be `none` if
+///          final_state is present, and `sensitivity` if final_sensitivity is.
 /// Aliasing state may be input, final_state may be initial_state, and final_sensitivity may be
 ///          initial_sensitivity: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be

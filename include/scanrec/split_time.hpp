@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs one sequence as several parts, each in its own call: computes the map of a part, from the
-// state before it to the state after it, and the states between parts.
+// Functions that help to run one sequence as several parts, each in its own call. They compute the
+// map of a part, from the state before it to the state after it, and the states between parts.
 //
 // Parts may run in other processes or at other times. The caller transports the maps;
 // scanrec/mpi.hpp does so with MPI. (Within a call, detail/cpu/choose_tiles.hpp splits time over
@@ -30,7 +30,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A state in the wide type, used to fold parts. For real T it is a plain number.
+/// A state in the wide type, as fold_part() takes it. For real T it is a plain number.
 template <class T>
 using part_state = detail::wide_lane<T>;
 /// The map of a part, state -> a * state + u, for states of compute type T.
@@ -74,8 +74,9 @@ namespace scanrec::inline SCANREC_ABI {
 ///         whole sequence.
 /// Cost    reads the input once and the gate twice. The second read of the gate stops when all
 ///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-278), where no
-///         finite state contributes a representable number. A gate that is constant in time costs
-///         nothing. The calling thread converts gates to the wide type in blocks of steps.
+///         finite state contributes a representable number. If the gate has a zero time stride and
+///         there are no resets, the second read is one step. The calling thread converts gates to
+///         the wide type in blocks of steps.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,

@@ -36,9 +36,9 @@ class stored_sequence {
   requires(!decltype(converts(std::declval<const Given&>()))::value)
       stored_sequence(const Given&) {  // NOLINT(google-explicit-constructor)
     static_assert(std::is_void_v<Given>,
-                  "scanrec: expected a sequence_view(x, extents) that computes in the real type of "
-                  "the arrays (float for bfloat16 and float16), not const where it is written; {} "
-                  "if absent");
+                  "scanrec: expected a sequence_view(x, extents) whose compute type is the real "
+                  "type of the arrays (float for bfloat16 and float16), not const where it is "
+                  "written; {} if absent");
   }
 
   [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }

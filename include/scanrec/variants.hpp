@@ -43,7 +43,7 @@ struct blelloch {
 
 }  // namespace scanrec::inline SCANREC_ABI
 
-#if !defined(__CUDACC__)  // its front end lacks the vector extensions that these use
+#if !defined(__CUDACC__)  // the front end of CUDA compilers lacks the vector extensions used here
 #include <scanrec/detail/cpu/blelloch.hpp>
 #include <scanrec/detail/cpu/hillis_steele.hpp>
 #endif

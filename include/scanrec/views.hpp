@@ -56,7 +56,7 @@ struct sequence_view {
       : sequence_view(elements.data(), {.time = detail::steps_of(
                                             elements.size(), static_cast<std::int64_t>(channels)),
                                         .channel = static_cast<std::int64_t>(channels)}) {}
-  /// Reports containers with elements of another type, and temporary containers, at compile time.
+  /// Reports at compile time why a container cannot be viewed, for example a temporary one.
   template <class Container>
   requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&) {
     detail::check_container<Container, T>();
@@ -149,7 +149,7 @@ struct state_view {
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
-  /// Reports containers with elements of another type, and temporary containers, at compile time.
+  /// Reports at compile time why a container cannot be viewed, for example a temporary one.
   template <class Container>
   requires detail::no_span_for<Container, T> state_view(Container&&, const extents&) {
     detail::check_container<Container, T>();

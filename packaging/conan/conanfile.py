@@ -56,7 +56,7 @@ class Scanrec(ConanFile):
         compiler, version = str(self.settings.compiler), self.settings.compiler.version
         if compiler not in OLDEST or Version(version) < OLDEST[compiler]:
             raise ConanInvalidConfiguration(
-                f"scanrec needs GCC 12, Clang 14 or newer, got {compiler} {version}"
+                f"scanrec needs GCC 12, Clang 14, Apple Clang 15 or newer, got {compiler} {version}"
             )
 
     def layout(self):

@@ -46,7 +46,7 @@ typedef void (*scanrec_work)(int worker, void* context);
 /// than workers.
 typedef void (*scanrec_executor)(void* pool, int workers, scanrec_work work, void* context);
 
-/// The common properties of all arrays of a call.
+/// The properties that all arrays of a call share, and the options of the call.
 typedef struct scanrec_problem {
   int32_t dtype;              ///< enum scanrec_dtype
   int32_t rank;               ///< number of axes
@@ -128,7 +128,7 @@ typedef struct scanrec_gated_vjp_arrays {
   scanrec_array initial_grad;
 } scanrec_gated_vjp_arrays;
 
-/// The common properties of all arrays of a selective scan.
+/// The properties that all arrays of a selective scan share, and the options of the call.
 typedef struct scanrec_selective_problem {
   /// The type of the states, of a, and of b or c per channel: SCANREC_FLOAT32, SCANREC_FLOAT64,
   /// SCANREC_COMPLEX64 or SCANREC_COMPLEX128. All other values are computed in the corresponding
@@ -195,7 +195,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;
 
-/// The common properties of all arrays of a causal convolution.
+/// The properties that all arrays of a causal convolution share, and the options of the call.
 typedef struct scanrec_causal_conv1d_problem {
   int32_t dtype;                 ///< compute type: SCANREC_FLOAT32 or SCANREC_FLOAT64
   int64_t batch, time, channel;  ///< extents of x
@@ -234,8 +234,8 @@ typedef struct scanrec_causal_conv1d_vjp_arrays {
 } scanrec_causal_conv1d_vjp_arrays;
 
 /// state[t] = gate[t] * state[t-1] + input[t]. Shapes, aliasing and errors are those of
-/// scanrec::linear_scan. If gate or input holds logarithms, they are those of scanrec::gated_scan
-/// with the cell log_space, the element type must be real, and no array may overlap `state`.
+/// scanrec::linear_scan. With logarithms, they are those of scanrec::gated_scan with the cell
+/// log_space. Then the element type must be real, and no array may overlap `state`.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
 /// The adjoint, as scanrec::linear_scan_vjp. With logarithms, `gate_grad` may be `gate` and
@@ -272,8 +272,8 @@ SCANREC_C_API int scanrec_causal_conv1d_vjp(const scanrec_causal_conv1d_problem*
 /// SCANREC_BAD_ARGUMENT it reads "<call>: argument '<argument>': <reason>".
 SCANREC_C_API const char* scanrec_last_error(void);
 /// The argument and the reason of that message, for bindings that use other names for arguments.
-/// Both are empty for other errors. The reason quotes the names of other arguments in single
-/// quotes.
+/// Both are empty unless the status was SCANREC_BAD_ARGUMENT. The reason quotes the names of other
+/// arguments in single quotes.
 SCANREC_C_API const char* scanrec_last_error_argument(void);
 SCANREC_C_API const char* scanrec_last_error_reason(void);
 

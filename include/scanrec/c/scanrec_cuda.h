@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C interface of libscanrec_cuda: the calls of scanrec.h on arrays in GPU memory, queued in a
+// The C interface of libscanrec_cuda: the scans of scanrec.h on arrays in GPU memory, queued in a
 // CUDA stream.
 #ifndef SCANREC_C_SCANREC_CUDA_H
 #define SCANREC_C_SCANREC_CUDA_H
@@ -22,7 +22,7 @@ typedef struct scanrec_cuda_queue {
   void* context;  ///< passed to allocate
 } scanrec_cuda_queue;
 
-/// The calls of scanrec.h. All pointers to elements are device pointers; `threads`, `executor` and
+/// The scans of scanrec.h. All pointers to elements are device pointers; `threads`, `executor` and
 /// `pool` of the problem are ignored. A call does not synchronise: the CUDA runtime reports errors
 /// of running kernels in a later runtime call.
 SCANREC_C_API int scanrec_cuda_linear_scan(const scanrec_problem* problem,

@@ -12,7 +12,7 @@ namespace scanrec::inline SCANREC_ABI {
 using simd::activated;
 
 /// Activation types. Each has `of(x)` for every lane type, which returns value, slope and 1 -
-/// value. NaN gives NaN.
+/// value. The value at NaN is NaN.
 namespace activation {
 
 /// x itself.

@@ -10,7 +10,7 @@
 //     step<Lane>         the activated values of one step; lives in registers
 //     load(lanes...)     -> step: applies the activations
 //     map(step)          -> affine: state = a * state + u; or affine_with_rest
-//     outputs            the output of a step: output_is_state, output_is_gated, or similar
+//     outputs            the type that computes outputs, such as output_is_state
 //     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
 //
 // docs/qrnn.md derives these for QRNN pooling and shows how to add a cell.

@@ -37,7 +37,7 @@
 #define SCANREC_ISA portable
 #endif
 
-// Whether lanes are aarch64 registers. They need separate code where GCC 12 splits vectors.
+// Whether lanes are aarch64 registers. Some functions then need intrinsics.
 #if defined(__ARM_NEON) && defined(__aarch64__) && !defined(__CUDACC__)
 #define SCANREC_NEON 1
 #else
@@ -59,7 +59,7 @@
 #define SCANREC_FUSED_TAG nofma
 #endif
 
-// Whether the CPU converts float16 (implied by AVX-512F) and bfloat16 in hardware.
+// Which 16-bit types the CPU converts in hardware: float16 and bfloat16, float16 only, or none.
 #if defined(__AVX512BF16__)
 #define SCANREC_HALF_TAG f16c_bf16
 #elif defined(__F16C__)

@@ -20,7 +20,7 @@ constexpr bool placeless(const extents& shape, const scanrec::strides& strides) 
 }
 
 /// The number of elements from the first to one past the last that a view with non-negative strides
-/// accesses, or beyond_count.
+/// accesses; beyond_count if that is too large.
 constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides& strides) {
   if (placeless(shape, strides)) return 0;
   std::int64_t needed = 1;

@@ -63,8 +63,8 @@ constexpr void check_data() {
                 "scanrec: a view of a container: expected contiguous elements, as in "
                 "std::vector (not of bool), std::array or std::span");
   static_assert(no_array<const Data&>,
-                "scanrec: a view: expected extents after the data, as extents{.time = 20, "
-                ".channel = 3}, got none, or numbers");
+                "scanrec: a view: expected extents after the data, such as extents{.time = 20, "
+                ".channel = 3}, got none, or plain numbers");
 }
 
 }  // namespace scanrec::detail

@@ -16,9 +16,9 @@ inline constexpr bool is_state_view = false;
 template <class T>
 inline constexpr bool is_state_view<state_view<T>> = true;
 
-/// A view as a parameter that accepts any argument, and rejects arguments that do not convert to
-/// the view by a readable static_assert. Other views accept only arguments that convert, so that
-/// functions can be overloaded on them.
+/// A view as a parameter. Its constructor accepts any argument, so that a static_assert can say in
+/// words why an argument does not convert to the view. Other views accept only arguments that
+/// convert, so that functions can be overloaded on them.
 template <class View>
 struct view_parameter : View {
   // The view's constructors are repeated here, since inherited constructors would not always be

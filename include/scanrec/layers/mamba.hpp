@@ -179,9 +179,9 @@ class mamba_layer {
   }
 
   /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
-  /// gradient of x. `resets` must be those of the forward call. The stream before the chunk is
-  /// treated as constant: no gradient flows into the previous chunk. Overwrites `memory`: the
-  /// gradients of u and z replace u and z.
+  /// gradient of x, unless x_grad is null. `resets` must be those of the forward call. The stream
+  /// before the chunk is treated as constant: no gradient flows into the previous chunk. Overwrites
+  /// `memory`: the gradients of u and z replace u and z.
   ///
   /// Aliasing x_grad may be x or y_grad. No other arguments may share memory, and x_grad may not
   ///          share memory with the weights.
@@ -197,7 +197,7 @@ class mamba_layer {
     if (memory.wide.rows() != x.rows())
       refuse("memory", "the memory of forward() on the same chunk", memory.wide.rows());
     if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
-      refuse("y_grad", "a row of the layer's channels per step and sequence", y_grad.rows());
+      refuse("y_grad", "a row per step and sequence, and a column per channel", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("mamba_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {
@@ -219,7 +219,8 @@ class mamba_layer {
     causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
     matrix delta = memory.low.leftCols(K) * weights.delta;
 
-    // The gradients of the scan. The gradients of delta, z and the outputs overwrite these arrays.
+    // The gradients of the scan. The gradients of delta and z are written over delta and z. In
+    // memory.out, the gradient of the convolved channels replaces that of the outputs.
     const matrix decay = -weights.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
     row d_grad(D), bias_grad(D);

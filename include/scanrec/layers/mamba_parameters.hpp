@@ -23,7 +23,8 @@ struct mamba_sizes {
   [[nodiscard]] std::int64_t delta_rank() const { return rank > 0 ? rank : (channels + 15) / 16; }
 };
 
-/// Weights of a Mamba layer, or their gradients.
+/// Weights of a Mamba layer, or their gradients. layers/mamba.hpp has the formulas with the
+/// matrices W, M, R and W'.
 template <class R>
 struct mamba_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

@@ -173,9 +173,9 @@ class qrnn_layer {
   }
 
   /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
-  /// gradient of u. The stream before the chunk is treated as constant: no gradient flows into the
-  /// previous chunk. Overwrites `memory`: the gradients of the pre-activations replace the
-  /// pre-activations.
+  /// gradient of u, unless u_grad is null. The stream before the chunk is treated as constant: no
+  /// gradient flows into the previous chunk. Overwrites `memory`: the gradients of the
+  /// pre-activations replace the pre-activations.
   ///
   /// Aliasing u_grad may be u or y_grad. No other arguments may share memory, and u_grad may not
   ///          share memory with the weights.
@@ -193,7 +193,7 @@ class qrnn_layer {
     if (memory.pre.rows() != steps * batch)
       refuse("memory", "the memory of forward() on the same chunk", memory.pre.rows());
     if (y_grad.rows() != steps * batch || y_grad.cols() != C)
-      refuse("y_grad", "a row of the layer's channels per step and sequence", y_grad.rows());
+      refuse("y_grad", "a row per step and sequence, and a column per channel", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("qrnn_layer::backward", gradients, weights);
     const auto check_apart = [&](const detail::named_memory& argument) {
@@ -235,8 +235,8 @@ class qrnn_layer {
   }
 
  private:
-  // Calls f(tap, rows of inputs, first row of the pre-activations that these inputs contribute to),
-  // for inputs of the previous chunk, then for inputs of this one.
+  // Calls f(tap, rows of inputs, first row of the pre-activations that these inputs contribute to).
+  // For each tap, the inputs of the previous chunk come first, then those of this chunk.
   template <class F>
   void for_taps(const rows& u, const matrix& past, std::int64_t batch, F f) const {
     const std::int64_t steps = u.rows() / batch, w = sizes_.window;

@@ -56,7 +56,7 @@ struct s5_parameters {
 template <class R>
 struct s5_memory {
   using matrix = typename s5_parameters<R>::matrix;
-  matrix normal, filtered, active, open;  // n before scale and shift, outputs of s5(), v, sigmoid
+  matrix normal, filtered, active, open;  // normalised u, output of s5(), v, sigmoid(v W + b)
   Eigen::Matrix<R, Eigen::Dynamic, 1> deviation;
   std::vector<std::complex<R>> states, start;
 };
@@ -199,8 +199,8 @@ class s5_layer {
            view(inputs_grad, batch), options);
     gradients.scale += inputs_grad.cwiseProduct(m.normal).colwise().sum();
     gradients.shift += inputs_grad.colwise().sum();
-    // The adjoint of the normalisation: removes the components of the gradient along 1 and along
-    // the normalised row, and divides by the deviation.
+    // The adjoint of the normalisation: removes the components of the gradient along the vector of
+    // ones and along the normalised row, and divides by the deviation.
     inputs_grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
         inputs_grad.cwiseProduct(m.normal).rowwise().sum() / H;

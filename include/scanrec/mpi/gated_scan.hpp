@@ -32,7 +32,7 @@ struct gated_options {
 template <class T>
 struct gated_vjp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
   /// Gradient of the last state of the whole sequence; read only in the process with that state;
   /// absent: 0.
   state_view<const T> final_grad{};
@@ -47,10 +47,9 @@ struct gated_vjp_options {
 /// Shapes, memory  as gated_scan, of this part. Batch, channel, group, cell and types are the same
 ///          in every process.
 /// Bits, traffic, throws  as mpi::linear_scan.
-/// Cost     a part that is neither first nor last reads its arrays and computes its activations up
-///          to twice more. One additional run gives its final state. The other multiplies its
-///          gates, and stops early once the product of every sequence is small enough to count as
-///          0.
+/// Cost     a part that is neither first nor last makes two additional runs over its arrays, with
+///          all activations. One gives its final state. The other multiplies its gates, and stops
+///          early once the product of every sequence is small enough to count as 0.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(

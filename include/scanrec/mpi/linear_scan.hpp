@@ -22,8 +22,9 @@ struct scan_options {
   state_view<const T> initial_state{};
   state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
   state_view<T> final_state{};     ///< receives the state after this part
-  /// Reset mask of this part, as in linear_scan. In a forward scan, a reset at its first step makes
-  /// it independent of the part before; in a reverse scan, the reset after its last step does.
+  /// Reset mask of this part, as in linear_scan. In a forward scan, a reset at the first step makes
+  /// the part independent of the previous rank. In a reverse scan, the optional reset after the
+  /// last step makes it independent of the next rank.
   sequence_view<const bool> resets{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
@@ -32,7 +33,7 @@ struct scan_options {
 template <class T>
 struct jvp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
   /// Tangent of the initial state of the whole sequence; read only in the process with the first
   /// step; absent: 0.
   state_view<const T> initial_tangent{};
@@ -45,7 +46,7 @@ struct jvp_options {
 template <class T>
 struct vjp_options {
   direction order = direction::forward;
-  state_view<const T> entering_state{};  ///< as in the forward call; absent: 0
+  state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
   /// Gradient of the last state of the whole sequence; read only in the process with that state;
   /// absent: 0.
   state_view<const T> final_grad{};

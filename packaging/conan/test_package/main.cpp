@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A consumer of the package: checks the last values of a scan and of its gradient.
+// A consumer of the package: checks the last state of a scan and the first value of its gradient.
 #include <cstdio>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 int main() {
   // With gates of 1/2 and inputs of 1, state[t] = 2 - 2^-t exactly. The gradient of the sum of the
-  // states has the same values in reverse order.
+  // states, with respect to the inputs, has the same values in reverse order.
   const scanrec::extents shape{.time = 16};
   std::vector<float> gate(16, 0.5f), one(16, 1.0f), state(16), grad(16);
   using view = scanrec::sequence_view<float>;
