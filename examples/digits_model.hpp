@@ -2,6 +2,7 @@
 // A classifier of sequences of numbers: S5 layers, the mean over time, and a softmax.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>

@@ -3,6 +3,7 @@
 // next character.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>

@@ -2,6 +2,7 @@
 // A weekly series read from "date,value" lines.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
