@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of a backend on arrays of one element type, behind the interface of tested backends.
+// Implements backend_of<T>, the abstract class through which tests call a backend, by the library's
+// calls with a backend of type Backend.
 #pragma once
 
 #include <memory>

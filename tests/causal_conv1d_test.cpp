@@ -40,7 +40,8 @@ strides strides_of(layout of, const extents& e, generator& bits) {
   return {.batch = e.time * e.channel, .time = 1, .channel = e.time};
 }
 
-/// A problem with all arrays of both calls. V is the compute type, S the stored type.
+/// A problem with the arrays of causal_conv1d and of its adjoint. V is the compute type, S the
+/// stored type.
 template <class V, class S>
 struct example {
   extents shape;
@@ -340,7 +341,7 @@ TEST_CASE("large causal convolutions keep up to 128 threads busy", "[causal_conv
   CHECK(shapes > 1000);
 }
 
-TEST_CASE("a stream in pieces has the bits of the whole sequence", "[causal_conv1d]") {
+TEST_CASE("a stream of chunks has the bits of the whole sequence", "[causal_conv1d]") {
   generator bits{6};
   for (const std::int64_t state_steps : {3, 4, 9}) {
     const extents e{.batch = 2, .time = 150, .channel = 48};
@@ -383,7 +384,7 @@ TEST_CASE("a final state may overwrite the initial state", "[causal_conv1d]") {
     }
 }
 
-TEST_CASE("gradients have the same bits if others are absent", "[causal_conv1d]") {
+TEST_CASE("gradients have the same bits if other gradients are absent", "[causal_conv1d]") {
   generator bits{12};
   example<float, float> p({.batch = 2, .time = 50, .channel = 32}, 4, 3, layout::channels_last,
                           bits);
@@ -402,7 +403,8 @@ TEST_CASE("gradients have the same bits if others are absent", "[causal_conv1d]"
   CHECK((p.x_grad.elements() == x));
 }
 
-TEST_CASE("a NaN stays in its sequence, its channel and the steps that see it", "[causal_conv1d]") {
+TEST_CASE("a NaN stays in its sequence, its channel and the steps that its taps reach",
+          "[causal_conv1d]") {
   const std::int64_t B = 2, T = 40, C = 33;
   const extents e{.batch = B, .time = T, .channel = C};
   for (const std::int64_t bad : {0, 9, 30}) {

@@ -74,7 +74,7 @@ def page(tests, calls):
                     why = EXEMPT[call, option, backend]
                     lines.append(f"  - except {option} on `{backend}`, which {why}")
                 else:
-                    missing.append(f"{backend}: no test called {call} with {option or 'it'}")
+                    missing.append(f"{backend}: no test calls {call} with {option or 'any option'}")
     lines += ["", "## Test cases and the backends that they called", ""]
     lines += [
         f"- {test}: {names(backends)}"

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists every error message of the headers and of the Python package, to be read as a whole.
+"""List the error messages of the headers and of the Python package, so that they can be compared.
 
-tests/error_messages.txt holds the list, and this program fails where the sources differ from it.
-Values that a message prints stand in braces: `expected {count} taps, got {shape}`. With --write
-the list is rewritten. Exit status 1 if the list is stale, or if the words after "expected" are
-not a noun phrase.
+tests/error_messages.txt holds the list. Values that a message prints stand in braces: `expected
+{count} taps, got {shape}`. --write rewrites the list. The exit status is 1 if the list differs from
+the sources, or if the words after "expected" are not a noun phrase.
 """
 
 import argparse

@@ -24,7 +24,7 @@ void expect_backend(const std::string& name);
 /// Records that the current test case called a backend with these options.
 void record_call(const std::string& backend, const char* call,
                  std::initializer_list<used_option> options);
-/// Records a call without options.
+/// Records that the current test case called a backend, without counting calls and options.
 void record_call(const std::string& backend);
 
 /// Writes the record if the environment asks for it. Returns false, with a message on stderr, if a

@@ -12,7 +12,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("omitted extents are 1, omitted strides are 0, and neither converts to the other",
+TEST_CASE("omitted extents are 1 and omitted strides 0, and the types do not convert to each other",
           "[extents]") {
   static_assert(strides{.time = 3} == strides{0, 3, 0, 0});
   static_assert(extents{.time = 3} == extents{1, 3, 1, 1});

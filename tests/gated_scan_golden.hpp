@@ -5,8 +5,8 @@
 
 namespace {
 
-/// Computes the row (golden.hpp) of a backend and a memory policy. "All options" sets every option
-/// of a variation.
+/// Computes the row (golden.hpp) of a backend and a memory policy. With `all_options`, every option
+/// of the variation is set.
 golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, bool all_options) {
   const std::vector<variation> problems{{{2, 203, 19}, layout::channels_last, direction::forward},
                                         {{2, 300, 5}, layout::time_contiguous, direction::forward},
@@ -53,7 +53,8 @@ golden::row golden_row(const tested::gated_backend<cell, T>& on, policy memory, 
 }  // namespace
 
 TYPED_CASE("results have the golden bits", "[.golden]") {
-  // The order of sums in triangular_matmul is that of Eigen or the emulator.
+  // Eigen or the emulator chooses the order of sums in triangular_matmul, so it is compared only if
+  // sums are exact.
   const auto ordered = [](const auto& b) {
     return exact<T> || b.name.find("triangular_matmul") == std::string::npos;
   };

@@ -156,9 +156,10 @@ TEST_CASE("gradients in place do not race with recomputed states", "[tiled][gate
   }
 }
 
-TEST_CASE("zoneout works with broadcast pre-activations", "[backends][gated]") {
-  // With one gate for all steps and no zoneout mask, triangular_matmul would use one matrix for all
-  // chunks of steps.
+TEST_CASE("zoneout with broadcast pre-activations gives the states of the loop",
+          "[backends][gated]") {
+  // With one gate for all steps, triangular_matmul uses one matrix for all chunks of steps, except
+  // if there is a zoneout mask.
   const extents shape{.batch = 2, .time = 90, .channel = 6};
   std::vector<double> z = random_numbers(6, 1), f = random_numbers(6, 2), h(1080), want(1080);
   std::vector<std::uint8_t> mask(1080);
@@ -184,7 +185,7 @@ TEST_CASE("zoneout works with broadcast pre-activations", "[backends][gated]") {
 
 TEST_CASE("zoned-out steps have zero gradients, even for infinite pre-activations",
           "[tiled][gated]") {
-  // All channels have the same values, so a pack and a tail are tested.
+  // The 19 channels are a pack and a tail. All have the same values.
   constexpr std::int64_t C = 19;
   const extents shape{.batch = 1, .time = 3, .channel = C};
   const float infinity = std::numeric_limits<float>::infinity();

@@ -51,7 +51,7 @@ struct variation {
   double forget_bias = 0;
 };
 std::vector<variation> variations() {
-#if defined(SCANREC_TEST_STRIDE)  // slow builds; 7 is coprime to the numbers below
+#if defined(SCANREC_TEST_STRIDE)  // slow builds; 7 is coprime to the divisors of i
   constexpr int stride = SCANREC_TEST_STRIDE > 1 ? 7 : 1;
 #else
   constexpr int stride = 1;
@@ -135,7 +135,7 @@ struct problem_case {
     return v.order == direction::forward ? t : v.shape.time - 1 - t;
   }
   bool reset(std::int64_t g, std::int64_t b, std::int64_t t) const {
-    // A reset separates t - 1 and t in both directions.
+    // In both directions, the reset of step t separates steps t - 1 and t.
     const std::int64_t mark = v.order == direction::forward ? t : t + 1;
     return v.resets && mark < v.shape.time &&
            reset_bytes[static_cast<std::size_t>((g * v.shape.batch + b) * v.shape.time + mark)];
@@ -314,7 +314,7 @@ TYPED_CASE("recomputed and stored states give the same gradients, bit for bit",
 using chunk_list = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 /// Runs a forward call and its adjoint chunk by chunk. r.states are the states of a forward call of
-/// the whole.
+/// the whole sequence.
 results run_chunks(const backend& b, problem_case& p, policy memory, const chunk_list& chunks) {
   results r = run(b, p, policy::store, false);
   r.pre_grad = array<T>(p.wide, p.v.l, 13);

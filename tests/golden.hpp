@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Golden bits: hashes of results, compared with the files in tests/golden. A row is a line of such
-// a file: a name and a list of hashes. A test case with the tag [golden] computes rows that have a
-// hash per problem and call. It adds no kernels to its program. scripts/golden compares or rewrites
-// the files.
+// a file: a name and a list of hashes. A test case with the tag [golden] computes rows. Most rows
+// have one hash for each problem, or for each call of a problem. The test case calls only kernels
+// that other test cases of its program use, too. scripts/golden compares or rewrites the files.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,8 @@ class row {
   [[nodiscard]] bool begins_with(const row& other) const {
     return !other.hashes_.empty() && hashes_.rfind(other.hashes_, 0) == 0;
   }
-  /// Fails the test unless the committed file has this row.
+  /// Fails the test unless the committed file has this row. If the environment variable
+  /// SCANREC_TEST_GOLDEN_WRITE names a file, appends the row to it instead.
   void check() const { check_in(SCANREC_FUSED != 0 ? "fused.txt" : "unfused.txt"); }
 
  private:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Tests for which GPUs the Python package builds kernels. Runs python/cmake/gpus.cmake with stand-ins for
-# nvidia-smi, nvcc and CMake's checks of a compiler.
+# A test of the GPU architectures for which the Python package builds kernels. It runs
+# python/cmake/gpus.cmake with stand-ins for nvidia-smi, nvcc and CMake's checks of a compiler.
 # Use: cmake -D WORK=FOLDER -P gpus_test.cmake
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${WORK})

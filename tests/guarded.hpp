@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays with random strides that begin or end at an inaccessible page. An access outside an array
-// ends the process, and gaps_untouched() detects writes between its elements.
+// Arrays with random strides. Each array begins or ends at an inaccessible page. An access to that
+// page ends the process, and gaps_untouched() detects writes between the elements.
 #pragma once
 
 #include <sys/mman.h>
@@ -218,7 +218,7 @@ class guarded {
         number = bits() % 6 == 0;
       else
         number = reference::array<E>::random(bits, gate);
-      // Products of matrices stay in range.
+      // Halved, so that products of matrices stay in range.
       if constexpr (!std::is_same_v<E, T> && !std::is_integral_v<E>) number *= E(0.5f);
     });
     return x;

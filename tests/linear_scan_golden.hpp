@@ -52,7 +52,8 @@ struct golden_case : problem_case {
 
 /// Computes a backend's rows of the golden files (golden.hpp). A row has one hash per problem and
 /// call. `items` is set for backends without a fixed order of sums. "All options" means reverse
-/// order, resets, initial and final states and their gradients, and update::accumulate.
+/// order, resets, initial and final states and their gradients, and update::accumulate. `slow`
+/// leaves out long problems.
 std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, bool slow) {
   const std::string name = TEST_TYPE_NAME ", " + on.name.substr(0, on.name.find(" through a ring"));
   golden::row plain("linear_scan, vjp, jvp; " + name);

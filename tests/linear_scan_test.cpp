@@ -177,7 +177,7 @@ TYPED_CASE("forward is within the error bound and writes nothing outside the vie
           const auto t = p.time_of(i);
           check_close<T>(r.out(g, b, t, c), want.value[i], want.bound(i, r.more),
                          [&] { return r.name + " " + p.text() + " step " + std::to_string(i); });
-          // Copies elements of the view. The others must stay unchanged.
+          // Copies the elements of the view, so that only those outside it are compared below.
           r.untouched[&r.out(g, b, t, c) - r.out.storage().data()] = r.out(g, b, t, c);
         }
         if (p.boundary_states) {
@@ -480,7 +480,7 @@ TYPED_CASE("a broadcast gate equals its full array, and its gradient is the sum"
     for (const direction d : {direction::forward, direction::reverse})
       for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
         check_broadcast({3, 40, 18, 2}, axes, l, d);
-    // Wide enough for several strips of channels, whose sums are added.
+    // Wide enough for several strips (blocks of adjacent channels), whose sums are added.
     int combination = 0;
     for (const extents shape : {extents{5, 12, 1100}, extents{1, 12, 2300}})
       for (const int axes : {4, 5, 6})
@@ -813,7 +813,8 @@ TYPED_CASE("a reset after the last step keeps the initial state out of a reverse
     for (const extents shape : {extents{2, 1, 3}, extents{2, 16, 5}, extents{1, 40, 33},
                                 extents{3, 40, 1}, extents{2, 33, 16, 2}}) {
       problem_case p(shape, l, direction::reverse, true, false), fresh = p;
-      // Compares sequences without an initial state to sequences with a reset after the last step.
+      // Compares sequences whose initial state is 0 with sequences that have a reset after the last
+      // step.
       std::vector<std::uint8_t> reset_mask(
           static_cast<std::size_t>(shape.group * shape.batch * (shape.time + 1)));
       for (std::size_t i = 1; i <= reset_mask.size(); ++i)
@@ -877,7 +878,7 @@ TYPED_CASE("a reset after the last step keeps the initial state out of a reverse
     }
 }
 
-TYPED_CASE("empty problems write no states, copy the initial state and sum to 0",
+TYPED_CASE("empty problems write no states, copy the initial state and give sums of 0",
            "[empty][backends][forward][vjp]") {
   with_backends([&](const std::string& name, const tested::backend<T>& backend) {
     INFO(name);

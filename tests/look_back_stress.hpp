@@ -2,9 +2,9 @@
 // A stress test of the protocol between blocks of cuda::look_back, for GPUs and the emulator. It
 // makes many calls with one kept workspace while other work runs.
 //
-// Elements are uint32, whose messages between blocks take one word, or doubles that hold integers,
-// whose maps take two words. Results are exact in any order of operations and equal those of the
-// loop bit for bit. Gates are odd (1 and -1 for doubles), so every state depends on all earlier
+// Elements are uint32, or doubles that hold integers. A map of uint32 is a message of one word, a
+// map of doubles one of two words. Results are exact in any order of operations and equal those of
+// the loop bit for bit. Gates are odd (1 and -1 for doubles), so every state depends on all earlier
 // inputs. Every call scales its inputs, and so its results, by another odd factor (32 factors in
 // turn for doubles). Stale messages of an earlier call and unwritten results therefore change bits.
 // A variant with rounded doubles, scaled by powers of two, shows whether bits depend on timing.
@@ -36,7 +36,7 @@ struct stress_sizes {
 /// The wrong results in all calls of one kind.
 struct stress_finding {
   unsigned long long differences = 0;            // wrong elements, of all calls
-  unsigned long long first = ~std::uint64_t{0};  // the first wrong element: call times 2^40 + index
+  unsigned long long first = ~std::uint64_t{0};  // the first wrong element: call * 2^40 + index
 
   [[nodiscard]] std::string text() const {
     if (differences == 0) return "none";
@@ -51,7 +51,7 @@ struct stress_finding {
 /// - `array`: elements in device memory, constructed from a std::vector or from a number;
 /// - `stream()`: the stream in which all of the following is queued;
 /// - `workspace(bytes)`: device memory of zeros;
-/// - `multiply(to, from, factor)`: as many elements as `to` has;
+/// - `multiply(to, from, factor)`: sets every element of `to` to that of `from` times `factor`;
 /// - `compare(got, want, factor, kind, call)`: counts elements that differ from factor * want;
 /// - `beside(call)`: starts other work, or chooses a schedule until its result is destroyed;
 /// - `findings(kinds)`: waits, and returns the differences since its last call.
@@ -72,13 +72,14 @@ class look_back_stress {
     add(lone, "one sequence along time", {{"sums over time", by_channel, by_channel}});
     add(wide, "8 channels", {{"sums over channels", by_step, by_step}});
     add(rows, "3 x 5 sequences",
-        {{"sums over the batch, by turns", over_batch, over_batch},
+        {{"sums over the batch, added in turn", over_batch, over_batch},
          {"sums over sequences and over time", by_step, by_channel}});
     workspace_ = machine_.workspace(workspace_bytes_);
     if (sizes.rounded) take_first_results();
   }
 
-  /// Calls every kind once, then every kind again. A call finds the messages of another problem.
+  /// Calls every kind once, then every kind again. A call finds the messages of another problem in
+  /// the workspace.
   void in_turn() {
     for (int round = 0; round < sizes_.rounds; ++round)
       for (std::size_t kind = 0; kind < kinds_.size(); ++kind) call(kind, round);

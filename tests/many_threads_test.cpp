@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests that long calls give the same bits for 1 to 128 threads, on any number of cores. They cover
-// split time, and strips (blocks of adjacent channels) whose width depends on the threads. Some
-// plans give all tiles of a work item to one worker, in order. Others let workers take tiles of any
-// work item.
+// split time, and strips (blocks of adjacent channels) whose width depends on the number of
+// threads. Some plans give all tiles of a work item to one worker, in order. Others let workers
+// take tiles of any work item.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -118,7 +118,7 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
                           plan.lanes.along == recurrence::lane_axis::channel;
       }
     }
-  // All schedules have occurred.
+  // All kinds of plans have occurred.
   CHECK(whole > 0);
   CHECK(split > 0);
   CHECK(in_order > 0);

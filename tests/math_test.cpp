@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of exp, expm1, sigmoid, tanh and cos_sin over lanes: errors over the whole range, and
-// special values.
+// Tests of exp, expm1, sigmoid, tanh and cos_sin: errors over the whole range, and special values.
 #include <algorithm>
 #include <bit>
 #include <cmath>

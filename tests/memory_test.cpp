@@ -34,7 +34,7 @@ void check_memory() {
   const std::int64_t page = tile_policy::page_bytes;
   CHECK(workspace_bytes(tiled{.threads = threads}, p) <= threads * (tile + 8192 + page));
 }
-TEST_CASE("checkpoints take 1/64 of the bytes of states, and the workspace is a tile per thread",
+TEST_CASE("checkpoints take at most 1/64 of the states' bytes, and the workspace a tile per thread",
           "[memory]") {
   check_memory<float>();
   check_memory<bfloat16>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Backends that accept any operator and vector states, with several tile lengths (some for short
-// inputs), thread counts and executors. Add new backends here.
+// Backends that accept any operator and vector states, with several tile lengths (some so short
+// that short inputs have many tiles), thread counts and executors. Add new backends here.
 #pragma once
 
 #include <cstdint>

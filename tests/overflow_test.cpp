@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of states that overflow their type. The carry between tiles and packs equals the carry of
 // the sequential loop, even though the wide type (double for floats) could hold a larger value.
-// Gates are powers of two, so finite states are exact.
+// Gates are powers of two, so finite states are exact. One test has random gates instead.
 #include <cmath>
 #include <complex>
 #include <cstddef>

@@ -210,7 +210,7 @@ TEST_CASE("planned steps of a stream have the bits of the whole sequence", "[pla
   CHECK(same_bits(carried, all.final));
 }
 
-TEST_CASE("planned scans take matrices, a final state alone and a workspace", "[planned]") {
+TEST_CASE("planned scans accept matrices, a final state alone and a workspace", "[planned]") {
   using m = mat<double, 2>;
   using v = vec<double, 2>;
   const extents shape{.batch = 1, .time = 9, .channel = 4};

@@ -16,7 +16,8 @@
 
 #include "catch.hpp"
 
-/// A backend that runs no steps and checks the states it is given.
+/// A backend that runs no steps of the adjoint, but checks the recomputed states that they would
+/// read.
 namespace looking {
 
 using namespace scanrec;

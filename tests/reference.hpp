@@ -53,7 +53,7 @@ inline long double magnitude(long double x) { return std::abs(x); }
 inline long double magnitude(std::complex<long double> x) { return std::sqrt(std::norm(x)); }
 inline long double magnitude(std::uint32_t x) { return x; }
 
-/// a * b. Infinities need no care here, which is much faster than the product of std::complex.
+/// a * b. Much faster than the product of std::complex, which also handles infinities.
 template <class W>
 W product(W a, W b) {
   if constexpr (std::is_same_v<W, std::complex<long double>>)
@@ -127,7 +127,8 @@ inline std::vector<double> random_numbers(std::int64_t n, unsigned seed, double 
   return x;
 }
 
-/// An owned array and a view of it. Elements outside the view hold a pattern that must not change.
+/// An owned array and a view of it. Elements outside the view are random numbers that must not
+/// change.
 template <class T>
 class array {
  public:
@@ -221,7 +222,7 @@ struct scanned {
   std::vector<long double> size, grown;  // s[t], S[t] of the error bound (docs/numerics.md)
 
   /// The error bound at step t. In docs/numerics.md, L counts the roundings of a term. Here it is
-  /// 12, plus `more` for a backend that rounds a term more often.
+  /// 12, plus `more` for a backend that rounds a term more often; for complex types twice that.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
     static const std::vector<long double> factors = [] {  // std::pow is slow
@@ -240,7 +241,7 @@ template <class T>
 constexpr int per_step = complex<T> ? 6 : 2;
 
 /// x[t] = a[t] x[t-1] + u[t] along one sequence, without the first term where resets[t] is set.
-/// Returns the values and their bound: |x_hat - x| <= bound.
+/// Returns the values and the bounds of their errors.
 template <class T>
 scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wide<T> start,
                 const std::vector<bool>& resets, const std::vector<long double>& u_magnitude) {

@@ -60,7 +60,7 @@ template <class R>
 struct arrays {
   using complex = std::complex<R>;
   extents shape;
-  std::int64_t P, C, Q, apart;  // states, of both directions, outputs
+  std::int64_t P, C, Q, apart;  // states, states of both directions, outputs
   shared_vector<R> u, y, y_grad, u_grad, intervals, intervals_grad;
   shared_vector<complex> states, scratch, gates, start, last, last_grad, start_grad;
   shared_vector<char> reset_mask;
@@ -130,7 +130,7 @@ double distance(const V& got, const W& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {
     size = std::max<double>(size, std::abs(want[i]));
     const double apart = std::abs(got[i] - want[i]);
-    most = apart <= most ? most : apart;  // NaN wins
+    most = apart <= most ? most : apart;  // keeps a NaN
   }
   return most / size;
 }

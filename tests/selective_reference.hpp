@@ -19,7 +19,7 @@ namespace selective_reference {
 using namespace scanrec;
 using reference::widened;
 
-/// An exact number and a bound on the error of a computation in a type with this unit roundoff.
+/// A number, and a bound on its error if it is computed in the type under test.
 template <class Number>
 struct bounded_number {
   Number value{};
@@ -79,7 +79,7 @@ struct arithmetic {
     const long double e = std::exp(y.value);
     return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
   }
-  /// A point on the unit circle is right to 2 u + 2 u |angle| in each of its parts.
+  /// Each part of a point on the unit circle has an error of at most 2 u + 2 u |angle|.
   [[nodiscard]] bounded_complex exp(bounded_complex y) const {
     const bounded size = exp(bounded{y.value.real(), y.error});
     const long double angle = std::abs(y.value.imag()) + y.error;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of selective scans and their adjoint: proven error bounds against long double in every
-// layout and with every combination of optional arrays, bits that do not depend on threads, resets,
-// streams and single steps bit for bit, and gradients against central differences.
+// Tests of selective scans and their adjoint. Results are within proven bounds of results in long
+// double, in every layout and with every combination of optional arrays. Bits do not depend on the
+// number of threads, and streams, single steps and resets change none. Gradients equal central
+// differences.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -93,7 +94,7 @@ void check_bits() {
       many.run(tiled{.threads = threads}, threads != 3);
       CHECK(many.got == one.got);
     }
-    // The sequential backend groups sums over channels differently, so those are checked only
+    // The sequential backend groups sums over channels differently, so these sums are checked only
     // against the bound.
     call<V, float> plain(p, order::channels_last, 7);
     plain.run(sequential{});
@@ -169,7 +170,8 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[selective]") {
   }
 }
 
-/// Numbers of states that fill whole packs use a separate single-step kernel.
+/// Compares streams with whole sequences. Numbers of states that fill whole packs have a separate
+/// kernel for single steps.
 template <class V>
 void check_streams() {
   for (const std::int64_t states : {6, 16, 48})
@@ -192,7 +194,8 @@ void check_streams() {
     }
 }
 
-TEST_CASE("streams in pieces and single steps have the bits of the whole sequence", "[selective]") {
+TEST_CASE("chunks and single steps of a stream have the bits of the whole sequence",
+          "[selective]") {
   check_streams<float>();
   check_streams<double>();
 }
@@ -274,13 +277,15 @@ TEST_CASE("a NaN stays in its channel and ends at a reset", "[selective]") {
       }
   CHECK(wrong == 0);
   CHECK(wrong_gradients == 0);
-  // After the reset the gradient of C shows no NaN: lanes past the last channel are reset too.
+  // After the reset the gradient of C has no NaN, because lanes past the last channel are reset,
+  // too.
   for (std::int64_t t = 250; t < 300; ++t)
     for (std::int64_t n = 0; n < 6; ++n)
       CHECK(bad.got.c.steps.at(0, t, 1, n) == good.got.c.steps.at(0, t, 1, n));
 }
 
-/// Checks real and complex states. The real and imaginary parts are varied separately.
+/// Compares gradients with central differences. Real and imaginary parts of complex numbers are
+/// varied separately.
 template <class V>
 void check_central_differences(int count, std::uint64_t seed) {
   reference::generator bits{seed};

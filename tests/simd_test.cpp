@@ -135,7 +135,8 @@ void check_small_matrices() {
     }
 }
 
-/// Loads and stores the first elements of a pack in memory that ends right after them.
+/// Loads and stores the first elements of a pack, in memory of exactly their size that begins or
+/// ends at an inaccessible page.
 template <class S, class Compute = compute_t<S>>
 void check_first_elements(std::type_identity_t<S> (*element)(int)) {
   using L = lane_t<Compute, lanes_v<Compute>>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks that sequences in parts have the states and gradients of the whole sequence.
+// Checks that sequences processed in parts have the states and gradients of the whole sequence.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace split {
 
 using namespace scanrec;
 
-/// The arrays of a call over all of time.
+/// The arrays of a call for the whole sequence.
 template <class T>
 struct whole {
   extents shape;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of sequences in parts, processed one after the other in one process: the maps of parts, and
-// the states and gradients that follow from them.
+// Tests of sequences in parts along time, processed one after the other in one process: the maps of
+// parts, and the states and gradients that follow from them.
 #include <cmath>
 #include <limits>
 
@@ -92,7 +92,7 @@ TEST_CASE("maps of parts have the golden bits", "[.golden]") {
   row.check();
 }
 
-TEST_CASE("a sequence in parts has the states and gradients of the whole",
+TEST_CASE("a sequence in parts has the states and gradients of the whole sequence",
           "[split_time][forward][vjp]") {
   check_parts<float>();
   check_parts<double>();
@@ -168,7 +168,7 @@ TEST_CASE("products of gates are computed until all of them are zero", "[split_t
   }
 }
 
-/// Processes each part from 0 and then adds the entering state.
+/// Processes each part from an initial state of 0 and then adds the effect of the entering state.
 template <class T>
 void check_entering() {
   using V = compute_t<T>;
@@ -196,7 +196,8 @@ void check_entering() {
   });
 }
 
-TEST_CASE("adding the entering state turns states from 0 into those of the whole", "[split_time]") {
+TEST_CASE("states of a part from 0, plus the entering state, are those of the whole sequence",
+          "[split_time]") {
   check_entering<float>();
   check_entering<double>();
   check_entering<std::complex<float>>();

@@ -235,7 +235,7 @@ TEST_CASE("neighbours within the sequence are staged", "[stage]") {
       });
 }
 
-TEST_CASE("staged reset masks include the reset outside the sequence if there is one", "[stage]") {
+TEST_CASE("staged reset masks include the reset beyond the sequence if there is one", "[stage]") {
   for (const auto& layout : {by_channel, by_time, by_time_reversed})
     for (const int shift : {-1, 0, 1})
       for (const bool one_more : {false, true}) {

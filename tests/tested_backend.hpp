@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that tests run on, and their calls. A test that uses them links tested_<type>.
+// The backends that tests run on, and their calls. A test that uses them links the objects
+// tested_<type> (tests/CMakeLists.txt).
 #pragma once
 
 #include <complex>
@@ -12,7 +13,7 @@
 #if !defined(SCANREC_TEST_VARIANTS)
 #define SCANREC_TEST_VARIANTS 1
 #endif
-// Eigen is slow to compile, so builds that test only the library's own lanes may leave it out.
+// Eigen is slow to compile, so a build may leave out the backend that needs it.
 #if !defined(SCANREC_TEST_EIGEN)
 #if __has_include(<Eigen/Core>)
 #define SCANREC_TEST_EIGEN 1
@@ -121,7 +122,7 @@ void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
 
 /// Whether the backend that needs Eigen is available and tested. Eigen reads a complex<float> as a
 /// double that may be unaligned, which the undefined behaviour sanitizer rejects. GCC has a macro
-/// only for the address sanitizer, which this project always runs together with the other one.
+/// only for the address sanitizer. This project always runs both sanitizers together.
 template <class T>
 constexpr bool with_eigen = SCANREC_TEST_EIGEN
 #if defined(__SANITIZE_ADDRESS__)
@@ -214,8 +215,8 @@ void with_backends(F f) {
     if (turns.takes(one.every)) f(one.name, one);
 }
 
-/// The backends that have threads, with this number of threads. `own` selects a custom executor.
-/// For any arguments, the results of an entry must have the same bits.
+/// The backends that have threads, with this number of threads. `own` selects a custom executor. An
+/// entry must give the same bits for any `threads` and `own`.
 template <class T>
 std::vector<backend<T>> threaded_backends(int threads, bool own) {
   executor e;

@@ -129,7 +129,7 @@ class problems {
     std::shuffle(p.begin(), p.end(), bits_);
     return p;
   }
-  // Mostly the axis order of the first array. Some arrays have negative strides or gaps.
+  // Most arrays of a problem have the same axis order, `like_`. Some have negative strides or gaps.
   scanrec::strides strides(const extents& shape, int broadcasts) {
     const order own = maybe(6) ? permutation() : like_;
     const bool gaps = maybe(5), turned = maybe(6);
@@ -278,8 +278,8 @@ void check_cover(const tile_plan& plan, problems& random) {
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
-  // A work item that passes from worker to worker has a single batch row, or all its rows process a
-  // tile before the next tile.
+  // A work item that passes from worker to worker has a single batch row, or processes a tile in
+  // all its rows before the next tile.
   if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);
@@ -742,8 +742,9 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
   check(many, 8, 256, true);
   check(many, 16, 128, true);
   check(many, 64, 256, false);
-  // On two threads, five work items take as long as three. If threads take tiles of any item, they
-  // take only as long as two and a half. This does not help with fewer items than threads.
+  // On two threads, five whole work items take as long as three on one thread. If threads take
+  // tiles of any item, the five take as long as two and a half. That does not help if there are
+  // fewer items than threads.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
@@ -846,8 +847,8 @@ TEST_CASE("large calls of any shape keep 8 to 128 threads busy", "[tile_plan]") 
     ++checked, split += plan.time_split, whole += plan.items_whole, by_tile += !plan.items_whole;
   };
   for (int trial = 0; trial < 1500; ++trial) {
-    // At least 2^22 elements. A quarter of the shapes have few rows, and half of those few
-    // channels.
+    // At least 2^22 elements. A quarter of the shapes have few rows, and half of this quarter also
+    // has few channels.
     extents shape;
     do {
       shape = {log_uniform(1, 4096), log_uniform(64, 1 << 24), log_uniform(1, 8192), 1};

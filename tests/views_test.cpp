@@ -96,7 +96,7 @@ TEST_CASE("views take strides, not extents, and a missing stride is zero", "[vie
   CHECK(copied(shared) == floats{0, 1, 4, 5, 0, 1, 4, 5, 0, 1, 4, 5});
 }
 
-TEST_CASE("a span, vector or array as a whole is a sequence", "[views]") {
+TEST_CASE("a view may be made of a whole span, vector or array", "[views]") {
   floats v = counted(12);
   const floats fixed = v;
   std::array<double, 6> a{};
@@ -120,7 +120,7 @@ TEST_CASE("a span, vector or array as a whole is a sequence", "[views]") {
   static_assert(std::same_as<decltype(sequence_view(a, 2)), sequence_view<double>>);
   static_assert(std::same_as<decltype(sequence_view(c)), view>);
   static_assert(std::same_as<decltype(sequence_view(six, 3)), sequence_view<const double>>);
-  // With extents, whose size is checked. A view of a view is the same view.
+  // Extents must fit the number of elements. A view of a view has the same type.
   CHECK(sequence_view(v, extents{2, 3, 2}).strides == strides{6, 2, 1, 12});
   CHECK(sequence_view(v, extents{2, 3}, strides{6, 2}).strides == strides{6, 2});
   CHECK(state_view(v, extents{.batch = 3, .channel = 4}).strides == strides{4, 0, 1, 12});

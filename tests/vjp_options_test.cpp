@@ -60,7 +60,7 @@ struct memory_of_a_call {
 
 /// One combination of arrays, layouts and options.
 struct combination {
-  int resets = 0;  // absent, one channel, per channel, shared over batch, shared over time
+  int resets = 0;  // 0: absent, 1: one channel, 2: per channel, 3: shared over batch, 4: over time
   const layout *gate = nullptr, *grad = nullptr;  // grad: null if absent
   bool has_state = true, has_start = false, has_last = false;
   const layout *gate_grad = nullptr, *input_grad = nullptr, *initial_grad = nullptr;

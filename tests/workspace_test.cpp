@@ -76,8 +76,9 @@ TEST_CASE("a call allocates exactly its stated workspace", "[workspace][backends
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(tiles, p);
           CHECK(bytes == describe(tiles, p).workspace_bytes);
-          // At most 1/256 of one array. Plus, per thread and in strip_bytes: 1 for the state of a
-          // strip, 2 for running sums, 4 for a map in the wide type, 3 for recent steps of a map.
+          // The bound is 1/256 of one array and, per thread, 10 times strip_bytes: 1 for the state
+          // of a strip, 2 for running sums, 4 for a map in the wide type, and 3 for recent steps of
+          // a map.
           CHECK(bytes <= static_cast<std::int64_t>(n * sizeof(float)) / 256 +
                              threads * 10 * tile_policy::strip_bytes);
           return bytes <= 8192 ? 0 : bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of activations: values and slopes of those outside the math library, and the same bits in
-// every lane type.
+// Tests of activations: values, slopes, and the same bits in every lane type. The functions behind
+// tanh, sigmoid and exponential have their own tests in math_test.cpp.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -31,7 +31,7 @@ void check_values() {
     CHECK(activation::positive::of(x).value == (x < 0 ? simd::sigmoid(x).value : x + R(0.5)));
   }
   for (const R x : {R(-30), R(-2), R(-0.5), R(0), R(1), R(20)}) {
-    // The value is 0.5 x (1 + tanh(s)). The expected slope is a central difference in long double.
+    // The expected slope is a central difference in long double.
     const auto gelu = [](long double v) {
       return 0.5L * v * (1 + std::tanh(0.79788456080286535588L * (v + 0.044715L * v * v * v)));
     };

@@ -10,7 +10,7 @@
 
 using namespace scanrec;
 
-TEST_CASE("packed splits channels equally and rejects a number that does not divide", "[cell]") {
+TEST_CASE("packed splits channels equally and rejects a number that it cannot split", "[cell]") {
   std::vector<float> buffer(2 * 5 * 12);
   const auto arrays = packed<fo_pooling<>>(sequence_view(buffer.data(), {2, 5, 12}));
   const extents part{2, 5, 4};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compilation check of the CUB backend, which the emulator cannot run. On a GPU device_calls.hpp
-// tests it.
+// Compilation check of the CUB backend, which the emulator cannot run. On a GPU, tests call it
+// through device_calls.hpp.
 #include <scanrec/cuda/cub.cuh>
 #include <scanrec/cuda/scan.cuh>
 

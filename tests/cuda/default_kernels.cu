@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of everyday calls. None may spill registers, which resources.py checks.
+// The kernels of everyday calls. resources.py checks how many registers they spill.
 #include <complex>
 
 #include <scanrec/cells/qrnn.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A source file that launches the kernel of launch_test.cpp. UNIT names its function.
+// A kernel, and a function named by UNIT that launches it. launch_test.cpp calls two such
+// functions, first and second.
 #include <scanrec/detail/cuda/device.cuh>
 
 namespace items {

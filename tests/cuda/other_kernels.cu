@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compilation check of all other kinds of GPU calls: vectors, operators, cells and policies.
+// Compilation check of the kinds of GPU calls that default_kernels.cu lacks: vectors, operators,
+// other cells, memory policies and precisions.
 #include <complex>
 
 #include <scanrec/cells/min_gru.hpp>
@@ -13,8 +14,8 @@ namespace {
 
 using namespace scanrec;
 
-/// Large matrices are compiled only in the adjoint, which has all the code, because they compile
-/// slowly.
+/// Large matrices compile slowly, so they are compiled only in the adjoint, which contains all of
+/// their code.
 template <class V, bool All = true>
 void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
@@ -26,7 +27,8 @@ void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   }
 }
 
-/// Scans with stored states and, if All, with checkpoints.
+/// A scan that stores states, an adjoint with checkpoints and, if All, a scan that writes
+/// checkpoints.
 template <bool All, class T, class Cell>
 void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_view<T>& buffer) {
   const auto arrays = packed<Cell>(buffer);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
+"""Print the registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
 
-Prints a table. Fails if a kernel of everyday calls (those for assume::plain, see position.hpp)
-spills registers to memory. Kernels in which a block runs several tiles may spill a few values that
-are the same for all tiles and are reloaded once per tile.
+Fails if a kernel of everyday calls spills registers to memory: a kernel for assume::plain
+(position.hpp) or for pairs of sequences (lane_pairs.cuh). Kernels in which a block runs several
+tiles may spill a few values that are the same for all tiles and are reloaded once per tile.
 """
 
 import argparse

@@ -67,7 +67,7 @@ struct block_state {
   bool drawn = false;                    // whether it has drawn a ticket
   weak_memory::copy* memory = nullptr;   // its copy of the watched bytes (weak_memory.hpp), or null
   std::vector<int> ready;                // threads that can run
-  bool any = false, any_before = false;  // result of any_of_block at this barrier and the last
+  bool any = false, any_before = false;  // any_of_block's result at this and the previous barrier
 };
 
 }  // namespace cuda_on_host

@@ -265,7 +265,7 @@ void machine::resume(thread_state& t) {
   release(b);
 }
 
-// Called before the thread passes a barrier or yields to another thread.
+// Called when the running thread reaches a barrier, pauses, ends, or adds to a watched number.
 void machine::take_stores() {
   if (now->block->memory) memory_.take_stores(*now->block->memory, here());
 }
@@ -346,7 +346,7 @@ void machine::deliver(std::size_t i) {
   on_the_way_.erase(on_the_way_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 void machine::store(word* p, const word& w) {
-  if (!now) fail("tells other blocks, in a kernel that says it does not synchronise");
+  if (!now) fail("stores a word, in a kernel that says it does not synchronise");
   // Words to the same address arrive in order.
   for (std::size_t i = 0; i < on_the_way_.size();)
     if (on_the_way_[i].to == p)
@@ -392,7 +392,7 @@ const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
   const int from = now->index / warp_size * warp_size + lane;
   if (lane < 0 || lane >= warp_size || from >= kernel_.threads ||
       now->block->threads[static_cast<std::size_t>(from)].done)
-    fail("asks for the value of a thread that is not there");
+    fail("exchanges with a thread that does not exist or has ended");
   wait(waiting::exchange);
   return slots.data() + most * static_cast<std::size_t>(lane);
 }
@@ -449,7 +449,7 @@ void machine::touch(const void* p, std::size_t bytes, bool writes) {
 void machine::copy(void* to, const void* from, std::size_t bytes, std::size_t alignment) {
   for (const void* const p : {static_cast<const void*>(to), from})
     if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0)
-      fail("copies to or from what is not aligned to " + std::to_string(alignment) + " bytes");
+      fail("copies to or from an address not aligned to " + std::to_string(alignment) + " bytes");
   touch(to, bytes, true);
   std::size_t count = 0;
   accesses* const all = accesses_of(to, bytes, count);
@@ -469,7 +469,7 @@ void machine::wait_for_copies(int groups) {
          copies.front().group + static_cast<std::uint64_t>(groups) < now->closed_groups) {
     const copy_on_its_way& c = copies.front();
     if (std::memcmp(c.from, c.seen.data(), c.seen.size()) != 0)
-      fail("what it copies to shared memory has changed meanwhile");
+      fail("the source of a copy to shared memory has changed meanwhile");
     std::memcpy(c.to, c.seen.data(), c.seen.size());
     std::size_t count = 0;
     accesses* const all = accesses_of(c.to, c.seen.size(), count);
@@ -484,14 +484,14 @@ void machine::wait_for_copies(int groups) {
 
 scheduled::scheduled(const schedule& s) : before_(chosen) {
   if (s.turns_per_word < 1 || s.turns_per_poll < 0 || s.turns_per_poll == 1)
-    throw fault("a schedule by which nothing goes on");
+    throw fault("schedule: expected turns_per_word >= 1, and turns_per_poll of 0 or >= 2");
   chosen = s;
   launches = 0;
 }
 scheduled::~scheduled() { chosen = before_; }
 
 weakly_ordered::weakly_ordered(void* first, std::size_t bytes) {
-  if (weak_bytes.bytes > 0) throw fault("bytes are watched already");
+  if (weak_bytes.bytes > 0) throw fault("weakly_ordered: other bytes are weakly ordered already");
   weak_bytes = {static_cast<std::byte*>(first), bytes};
 }
 weakly_ordered::~weakly_ordered() { weak_bytes = {}; }

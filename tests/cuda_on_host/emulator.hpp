@@ -63,7 +63,7 @@ class weakly_ordered {
   weakly_ordered& operator=(const weakly_ordered&) = delete;
 };
 
-/// A stream that counts its work, which is done at once.
+/// A stream. Its work is done at once and counted here.
 struct stream {
   int launches = 0;
   int clears = 0;  // memset operations
@@ -98,7 +98,8 @@ bool any_of_block(bool mine);
 const void* exchange(const void* mine, std::size_t bytes, int lane);
 /// Lets other threads run; for threads that wait for another block.
 void pause();
-/// Sixteen bytes that other blocks see as a whole, some time after the store, in any order.
+/// Sixteen bytes that other blocks see as a whole, some time after the store. Words at different
+/// addresses may arrive in any order.
 struct word {
   std::uint64_t value = 0, tag = 0;
 };
@@ -106,9 +107,9 @@ void store_word(word* p, const word& w);
 word load_word(const word* p);
 /// Adds `more` atomically and returns the previous value. Other blocks see the sum at once.
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
-/// Makes the thread's earlier stores visible before its later ones, together with all stores that
-/// barriers put before the fence. Orders the thread's loads of other blocks' data before later
-/// loads of its block.
+/// Makes the thread's earlier stores visible before its later ones, and likewise the stores of
+/// other threads that a barrier orders before the fence. Also orders the thread's loads of other
+/// blocks' data before later loads of its block.
 void fence();
 /// Records a read or write in shared memory. Throws fault if another thread accessed the same bytes
 /// without a barrier in between and one of the accesses is a write.

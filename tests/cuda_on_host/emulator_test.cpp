@@ -20,7 +20,7 @@ using cuda_on_host::favour;
 using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
 
-/// Runs a kernel of four warps and returns the message of its fault, or "".
+/// Runs a kernel in three blocks, by default of four warps. Returns its fault's message or "".
 std::string fault_of(std::function<void()> thread, std::int64_t shared_bytes = 512,
                      bool synchronises = true, int threads = 128) {
   try {

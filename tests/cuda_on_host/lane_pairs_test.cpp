@@ -15,7 +15,7 @@ namespace {
 using namespace scanrec;
 using cuda_on_host::stream;
 
-/// The fewest sequences that are processed in pairs, in two batch rows.
+/// The fewest sequences that are processed in pairs: two batch rows of `fewest_pairs` channels.
 constexpr std::int64_t rows = 2, channels = cuda::detail::fewest_pairs;
 
 /// Arrays that begin at a multiple of 64 bytes, or one element after it, where pairs are
@@ -25,7 +25,7 @@ class arrays {
  public:
   arrays(std::int64_t steps, bool aligned)
       : shape{.batch = rows, .time = steps, .channel = channels}, first_(aligned ? 0 : 1) {}
-  /// A new array of random numbers in (-1/2, 1/2).
+  /// A new array of random numbers between -1/2 and 1/2.
   sequence_view<T> next() {
     const auto count = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
     auto& made = memory_.emplace_back((count + first_) / line::count + 1);

@@ -146,7 +146,8 @@ TEST_CASE("a ring gives the same bits as registers",
 
 TEST_CASE("warps sum the gradients of gates that channels share",
           "[cuda_lanes][vjp][broadcast][tails]") {
-  // Heads of 70 channels. Each head has one gate per step, per row or shared by all rows.
+  // Heads of 70 channels. Each head has one gate per step, either for each batch row or for all of
+  // them.
   const extents shape{.batch = 3, .time = 77, .channel = 70, .group = 2};
   const auto n = static_cast<std::size_t>(3 * 77 * 70 * 2);
   stream s;
@@ -240,7 +241,7 @@ TEST_CASE("lanes use rings for 12288 to 20479 sequences", "[cuda_lanes][workspac
   const cuda::launch_plan some = plan({.batch = 2, .time = 4096, .channel = 8190});
   CHECK(some.threads == 32);
   CHECK(some.blocks == 2 * 256);
-  CHECK(some.steps_ahead == 3 * 20);  // with a neighbour, and in fours
+  CHECK(some.steps_ahead == 3 * 20);  // three stages of 20 steps, a multiple of four
   CHECK(to_string(some).find("60 steps ahead") != std::string::npos);
   CHECK(plan({.batch = 1, .time = 4096, .channel = 12288}).steps_ahead > 0);
   CHECK(plan({.batch = 1, .time = 4096, .channel = 12256}).steps_ahead == 0);

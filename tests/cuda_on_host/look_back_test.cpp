@@ -80,7 +80,7 @@ struct arrays {
   }
 };
 
-/// Words that are aligned as device memory is.
+/// Memory aligned to 16 bytes, as workspaces must be.
 using memory = std::vector<double>;
 cuda::look_back on(stream& s, memory& m, cuda::workspace_content content) {
   return {.stream = &s,
@@ -111,8 +111,8 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
   };
   check(float{}, {.batch = 2, .time = 1500, .channel = 3}, {1, 2, 9});
   check(std::uint32_t{}, {.batch = 2, .time = 1500, .channel = 3}, {1, 2, 9});
-  // Maps are doubles, too, so no rounding of states hides the order in which maps were composed.
-  // 128 tiles in 4 spans.
+  // Maps of doubles are doubles, too, so no rounding of states hides the order in which maps were
+  // composed. There are 128 tiles in 4 spans (tiles_before.cuh).
   check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {9, 128});
 }
 
@@ -171,8 +171,9 @@ TEST_CASE("bits do not depend on when blocks run, even if tiles are not finite",
 
 TEST_CASE("bits do not depend on when blocks run, even if states overflow",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // States grow to 2^256, beyond floats but not beyond doubles. Then gates halve channel 0,
-  // multiply channel 1 by zero and keep channel 2. Tiles end while the loop is at infinity.
+  // The states of channels 0 and 1 grow to 2^255, beyond floats but not beyond doubles. Then gates
+  // halve channel 0 and multiply channel 1 by zero. Channel 2 has gates of 1 throughout. Tiles end
+  // while the loop is at infinity.
   arrays<float> wanted({.batch = 1, .time = 1500, .channel = 3});
   for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
     const std::size_t t = i / 3;
@@ -393,9 +394,10 @@ TEST_CASE("the choice of automatic depends only on the problem", "[cuda_lanes][c
 
 }  // namespace
 
-TEST_CASE("at most 256 terms of a sum are added in the compute type on GPUs",
+TEST_CASE("long sums on GPUs are exact, because partial sums are added in the wide type",
           "[cuda_lanes][cuda_look_back][vjp][broadcast]") {
-  // As in sums_test.cpp: from 4096 on a float loses the last bit of every term.
+  // As in sums_test.cpp, but here a chain of floats stays exact up to a sum of 2048. Beyond that it
+  // loses the last bit of every term.
   const extents shape{.batch = 1, .time = 1 << 14, .channel = 2};
   const strides per_channel{0, 0, 1, 0};
   const float term = 1 + 0x1p-13f, zero = 0;
@@ -473,7 +475,8 @@ TEST_CASE("time-contiguous tiles pass through shared memory exactly",
 TEST_CASE(
     "a channel that is not finite affects the gradient of a shared gate only at its own steps",
     "[nan][workspace][cuda_look_back][vjp][broadcast]") {
-  // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
+  // Tiles are 16 channels wide, so one has all 11. In batch row 0, the gradients of channel 5 are
+  // not finite from step 700 backwards.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
   const strides by_step{1500, 1, 0, 0};
   arrays<float> a(shape);
@@ -515,7 +518,8 @@ TEST_CASE(
 
 TEST_CASE("sums are formed by column if their terms fit in shared memory",
           "[workspace][cuda_look_back][broadcast]") {
-  // A problem with one array of numbers or vectors, and gradients summed over numbers or matrices.
+  // A problem with one input and gradients summed over channels. States are numbers (dimension 1),
+  // or vectors whose gates are matrices.
   const auto plan = [](std::int64_t number, std::int64_t dimension, int sums) {
     problem p;
     p.shape = {.batch = 1, .time = 5000, .channel = 64};
@@ -590,7 +594,8 @@ TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_loo
   const cuda::launch_plan together = forward(brief, time_contiguous(brief));
   CHECK((together.chosen == cuda::launch_plan::path::look_back));
   CHECK(together.tile_channels == 32);
-  // Contiguous sequences that fill a GPU are not split.
+  // With contiguous channels, sequences that fill a GPU are not split. With contiguous time they
+  // still use look_back.
   const extents many{.batch = 1, .time = 100, .channel = 20000};
   CHECK((forward(many, channels_last(many)).chosen == cuda::launch_plan::path::lanes));
   CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));

@@ -134,7 +134,8 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
 
 TEST_CASE("states are right if all blocks run at once and messages arrive word by word",
           "[determinism][cuda_look_back][forward]") {
-  // bfloat16: spans of 8 tiles, and more spans than a tile has segments that read boundaries.
+  // In bfloat16, spans have 8 tiles, so there are 13 spans. That is more than the 8 segments of a
+  // tile, each of which reads one boundary.
   const auto check = []<class T>(T, std::int64_t channels, std::int64_t tile_steps,
                                  std::int64_t tiles) {
     const extents shape{.batch = 1, .time = tile_steps * tiles - 3, .channel = channels};
@@ -209,8 +210,8 @@ TEST_CASE("an overflow at the end of a tile is noticed even if later tiles of it
 
 TEST_CASE("states equal those of the loop if maps of some channels are not moderate",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // States rise by 2^60 in one tile of a warp, a different one in each channel, and fall in the
-  // next.
+  // States rise by a factor of 2^60 in one tile of a warp, a different one in each channel, and
+  // fall in the next.
   check_exponents(70, [](int channel, int tile) {
     const int position = (tile + 3 * channel) % 7;
     return position == 2 ? 60 : position == 3 ? -60 : 0;
@@ -292,7 +293,7 @@ TEST_CASE("states that are not finite are right if all blocks run at once",
                        {infinity, -infinity, std::nanf(""), infinity, 3e38f});
 }
 
-TEST_CASE("staged tiles are right if all blocks run at once",
+TEST_CASE("tiles staged in shared memory are right if all blocks run at once",
           "[determinism][layouts][cuda_look_back][forward]") {
   const auto check = []<class T>(T) {
     const extents lone{.batch = 1, .time = 9000, .channel = 2},
@@ -376,7 +377,7 @@ TEST_CASE("sums over the channels of a tile are right if stores arrive late",
   check_backward(shape, channels_last(shape), {{300, 1, 0, 0}, {300, 1, 0, 0}}, {schedules()[1]});
 }
 
-TEST_CASE("staged tiles of an adjoint include the neighbouring step",
+TEST_CASE("tiles of an adjoint are staged with the neighbouring step",
           "[layouts][cuda_look_back][vjp]") {
   for (const std::int64_t steps : {20, 9000}) {
     const extents shape{.batch = 1, .time = steps, .channel = 2};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of selective scans for GPUs on the emulator: proven error bounds against long double in
-// every layout and with every combination of optional arrays, bits that do not depend on the
-// schedule, pieces and resets, argument errors, and the mapping of calls to blocks.
+// Tests of selective scans for GPUs, on the emulator. Results are within proven bounds of results
+// in long double, in every layout and with every combination of optional arrays. Bits do not depend
+// on the schedule. Also covers chunks, resets, invalid arguments and the mapping of calls to
+// blocks.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -37,7 +38,7 @@ using selective_calls::usual;
 using selective_reference::problem;
 using tested::refused;
 
-/// A backend whose calls get an uninitialised workspace of exactly the required size.
+/// A backend whose calls get a workspace of exactly the required size, filled with 0xff.
 struct on_emulator {
   cuda_on_host::stream* stream;
 };
@@ -166,8 +167,8 @@ void check_bits() {
       cuda_on_host::stream stream;
       call<V, float> c(p, order::channels_last, 7);
       c.run(on_emulator{&stream}, kept);
-      // The launches are: forward, adjoint, sums of B, C and intervals, the other sums, and forward
-      // again if there are no checkpoints.
+      // The launches are: forward; adjoint; the sums of B, of C and of intervals; the other sums.
+      // Without checkpoints, the forward scan runs again. Complex B and C have two sums each.
       CHECK(stream.launches == (kept ? 6 : 7) + (detail::is_complex<V> ? 2 : 0));
       CHECK(stream.clears == 0);
       return std::move(c.got);
@@ -218,7 +219,7 @@ void check_pieces() {
   }
 }
 
-TEST_CASE("streams in pieces have the bits of the whole sequence on GPUs", "[selective]") {
+TEST_CASE("streams of chunks have the bits of the whole sequence on GPUs", "[selective]") {
   check_pieces<float>();
   check_pieces<complexes>();
 }
@@ -252,8 +253,8 @@ TEST_CASE("a NaN stays in its channel and ends at a reset on GPUs", "[selective]
         wrong += b == 1 && d != 17 && d != 3 && of_u != of_u_was;
       }
   CHECK(wrong == 0);
-  // After the reset, the gradients of C and of intervals show no NaN. The gradient of C of the
-  // other group never does.
+  // After the reset, the gradients of C and of intervals have no NaN. The gradient of C of the
+  // other group never has one.
   for (std::int64_t t = 250; t < 300; ++t)
     wrong += bad.got.intervals.at(0, t, 0, 0) != good.got.intervals.at(0, t, 0, 0);
   for (std::int64_t t = 0; t < 300; ++t)

@@ -21,7 +21,7 @@ class stack_pool {
     free_.pop_back();
     return last_;
   }
-  /// The most recent stack.
+  /// The stack that was taken last.
   [[nodiscard]] std::byte* last() const { return last_; }
   void give(std::byte* stack) { free_.emplace_back(stack); }
 

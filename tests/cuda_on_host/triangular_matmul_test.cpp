@@ -160,7 +160,7 @@ TEST_CASE("every call on matrix units has the documented precision",
   check(cuda::precision::bf16{}, 0x1p-7);
 }
 
-TEST_CASE("NaN and infinity stay in their column and sequence",
+TEST_CASE("an infinity stays in its channel and sequence and ends at a reset",
           "[nan][cuda_triangular_matmul][forward][resets]") {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
   const auto check = []<class Precision>(Precision) {

@@ -8,8 +8,8 @@
 
 namespace {
 
-// Gates are 1/2 and inputs 1. So state[t] = 2 - 2^-t, and the gradient of their sum with respect to
-// input[t] is 2 - 2^(t - 15). Both are exact.
+// Gates are 1/2 and inputs 1. So state[t] = 2 - 2^-t, and the gradient of the sum of all states
+// with respect to input[t] is 2 - 2^(t - 15). Both are exact.
 template <class T>
 bool right() {
   const scanrec::extents shape{.time = 16};
@@ -28,6 +28,6 @@ bool right() {
 
 int main() {
   const bool ok = right<float>() && right<std::complex<double>>();
-  std::printf("compiled apart: %s\n", ok ? "right" : "wrong");
+  std::printf("compiled separately: %s\n", ok ? "right" : "wrong");
   return ok ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of gated scans with time split over MPI processes. Every rank has the whole problem and
-// checks its part against it.
+// Tests of gated scans with time split over MPI processes. Every rank has the arrays of the whole
+// sequence and checks the results of its own part.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ using tested::both;
 using tested::on;
 using tested::process;
 
-/// The results of gated scans, for all of time or for a part.
+/// The results of gated scans, for the whole sequence or for a part.
 template <class T>
 struct gated_results {
   std::vector<T> output, states, grads;
@@ -128,7 +128,9 @@ void check_gated_parts(const Cell& cell, mpi::exchange how) {
   });
 }
 
-TEST_CASE("a gated scan over processes has the states and gradients of the whole") {
+TEST_CASE(
+    "a gated scan split over processes gives the results of the whole sequence for exact types "
+    "and the same bits in every run") {
   for (const mpi::exchange how : both) {
     check_gated_parts<fo_pooling<activation::identity, activation::identity>, std::uint32_t>({},
                                                                                              how);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of linear_scan with time split over MPI processes. Every rank has the whole problem and
-// checks its part against it.
+// Tests of linear_scan with time split over MPI processes. Every rank has the arrays of the whole
+// sequence and checks the results of its own part.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -130,7 +130,7 @@ void check_parts(mpi::exchange how) {
   });
 }
 
-TEST_CASE("a sequence over processes has the states and gradients of the whole") {
+TEST_CASE("a scan split over processes has the states and gradients of the whole sequence") {
   for (const mpi::exchange how : both) {
     check_parts<float>(how);
     check_parts<double>(how);
@@ -140,7 +140,7 @@ TEST_CASE("a sequence over processes has the states and gradients of the whole")
   }
 }
 
-TEST_CASE("a part with decaying gates runs once and has the states of the whole") {
+TEST_CASE("a part with decaying gates has the states of the whole sequence") {
   const process here;
   for (const direction order : {direction::forward, direction::reverse}) {
     const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
@@ -179,8 +179,9 @@ TEST_CASE("a part with decaying gates runs once and has the states of the whole"
 }
 
 TEST_CASE("states that are not finite cross parts as in the loop") {
-  // States reach 2^256, which only the wide type (double) can hold. Then gates halve the state of
-  // channel 0, multiply that of channel 1 by zero, and keep that of channel 2.
+  // The states of channels 0 and 1 reach 2^255, which only the wide type (double) can hold. Then
+  // gates halve the state of channel 0 and multiply that of channel 1 by zero. Channel 2 has gates
+  // of 1 throughout.
   const process here;
   const extents shape{.batch = 1, .time = 600, .channel = 3};
   std::vector<float> gate(1800), input(1800, 0.0f), want(1800), got(1800);
@@ -252,7 +253,8 @@ TEST_CASE("if one process fails, all processes throw and none writes") {
 }
 
 TEST_CASE("composed maps may overflow if they multiply a zero state") {
-  // Parts 1 and 2 each multiply a zero state by 2^600. A double cannot hold the product.
+  // Parts 1 and 2 each multiply a zero state by 2^600. A double cannot hold the product of the two
+  // factors.
   const process here;
   const extents shape{.batch = 1, .time = 600};
   const std::vector<double> gate(600, here.rank == 1 || here.rank == 2 ? 2.0 : 0.5);

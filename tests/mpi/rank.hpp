@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rank of a process, and the options that all its calls share.
+// The rank of a process, and the backend and both exchanges of the MPI tests.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mutation of the sources, and helpers to define one."""
+"""The type of a mutation of the sources, and helpers to define mutations."""
 
 import typing
 

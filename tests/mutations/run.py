@@ -5,8 +5,8 @@
 A test detects a mutation by a fault, by wrong values, or by running into the time limit. The lists
 are gpu_kernels.py, cpu_kernels.py and bindings.py in this folder; all of them run by default.
 Mutations are applied to a copy of the sources in a temporary folder. The script fails if a mutation
-without a reason in `unseen` is missed, or if one with a reason is detected. --check only verifies
-that every mutation applies: the replaced text must occur exactly once in its file.
+without a reason in `unseen` (mutation.py) is missed, or if one with a reason is detected. --check
+only verifies that every mutation applies: the replaced text must occur exactly once in its file.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Compiled:
         source = folder / "scanrec"
         shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
         self.sources = source / listed.FOLDER
-        # Precompiled headers would be compiled again for every mutation.
+        # Precompiled headers are off: they would be compiled again for every mutation.
         subprocess.run(
             [
                 "cmake",
@@ -100,7 +100,7 @@ class Interpreted:
             sys.exit(f"there is no {listed.PACKAGE}: run scripts/test, or name a --package")
         for library in package.glob("*.so*"):
             (self.sources / library.name).symlink_to(library.resolve())
-        # lib/python3*/site-packages/scanrec
+        # The package is lib/python3*/site-packages/scanrec of an environment.
         self.python = package.absolute().parents[3] / "bin/python"
 
     def outcome(self, test, cases):
@@ -122,7 +122,7 @@ class Interpreted:
             PYTHONPATH=str(self.sources.parent),
             OMP_WAIT_POLICY="passive",
             PYTHONDONTWRITEBYTECODE="1",
-            # XLA's own optimisation of loops is not under test.
+            # The optimisations of XLA are not under test, and the tests are faster without them.
             XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
         )
         said = re.search(r"^(?:FAILED|ERROR) \S*?(?:::(\S+).*)?$", ran, re.MULTILINE)
@@ -197,7 +197,7 @@ def main():
     options = parser.parse_args()
     for name in options.lists:
         if name not in LISTS:
-            parser.error(f"there is no list {name}, but {', '.join(LISTS)}")
+            parser.error(f"LIST: expected one of {', '.join(LISTS)}, got {name}")
     lists = {name: importlib.import_module(name) for name in options.lists or LISTS}
     right = all([check(name, listed) for name, listed in lists.items()])
     if options.check or not right:

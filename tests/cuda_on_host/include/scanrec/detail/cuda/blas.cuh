@@ -25,7 +25,7 @@ class products {
                 const matrix_ref<const std::type_identity_t<R>>& left,
                 const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
                 const matrix_ref<R>& into) const {
-    // Strides that cuBLAS rejects or misinterprets.
+    // Throws for strides that cuBLAS rejects or misinterprets.
     const auto check = [](const auto& m, std::int64_t of_rows, std::int64_t of_columns) {
       if (m.transposed) std::swap(of_rows, of_columns);
       if (of_rows > 1 && m.stride < of_columns)

@@ -82,7 +82,8 @@ template <class T>
 void pin(T&) {}
 inline void assume_global(const void*) {}
 
-// Errors as large as on a GPU. Values that a GPU computes exactly are exact.
+// The errors of these functions are as large as on a GPU. Values that a GPU computes exactly are
+// exact.
 inline float exp2_nearby(float x) {
   const float e = std::exp2(x);
   if (!(e >= std::numeric_limits<float>::min())) return std::isnan(e) ? e : 0;
@@ -152,7 +153,8 @@ template <class T>
 inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
 template <class T>
 void copy_ahead(const shared_array<T>& to, int i, const T* from) {
-  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
+  static_assert(copied_ahead<T>,
+                "scanrec: asynchronous copies need an alignment of 4, 8 or 16 bytes");
   cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T), alignof(T));
 }
 template <int Groups>
