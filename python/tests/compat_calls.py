@@ -36,7 +36,7 @@ class Affine:
 
 
 class Resettable:
-    """A stand-in for memax's Resettable, with its name and its algebra; nothing calls it."""
+    """A stand-in for memax's Resettable. scanrec.compat reads its class name and its algebra."""
 
     algebra = Affine()
 

@@ -33,8 +33,8 @@ class Case(NamedTuple):
     """A call to compare: `ours` in scanrec.compat replaces `function` in a package's `module`.
 
     `arguments` maps names to values, in the package's order. `original` is the (module, function)
-    that computed the recorded results if the package's function needs a GPU, is a method or is not
-    exported. PyTorch originals get the arguments by position.
+    that computed the recorded results. It is None if `function`, called with names, computed them.
+    PyTorch originals get the arguments by position.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Case(NamedTuple):
     original: tuple[str, str] | None = None
 
 
-#: Modules that are namespaces in scanrec.compat. Functions of other modules lie directly in the
-#: package.
+#: Modules that are namespaces in scanrec.compat. A function of another module lies directly in the
+#: module scanrec.compat.<package>.
 NAMESPACES = {
     *(f"accelerated_scan.{name}" for name in ("complex", "ref", "scalar", "warp")),
     *("philtorch.lpv", "philtorch.lti", "s5.s5_model", "s5.ssm"),
@@ -334,7 +334,7 @@ def weights(shape):
 
 
 def torch_parts(call, arguments: dict[str, Any]):
-    """Return the call as a function from its numeric arrays to a tuple, and these arrays."""
+    """Return the call as a function from real and complex arrays to a tuple, and these arrays."""
     import torch
 
     tensor = lambda x: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x
@@ -366,7 +366,7 @@ def jax_parts(call, arguments: dict[str, Any]):
 
 
 def torch_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
-    """Return the values of call(**arguments), then the gradients of all its numeric arrays."""
+    """Return the values of call(**arguments), then the gradients of its real and complex arrays."""
     import torch
 
     function, given = torch_parts(call, arguments)

@@ -23,8 +23,8 @@ class Forms(NamedTuple):
     """The forms of each argument, and the reference loop, which takes all arguments.
 
     An argument whose name begins with ``_`` is not passed. It sets a size, or a choice that several
-    arguments share. A row maps each argument to the name of one of its forms. ``allowed`` and
-    ``differentiable`` are functions of a row.
+    arguments share. A row maps each argument to the name of one of its forms. ``allowed(row)``
+    tells whether the call is valid, and ``differentiable(row)`` whether gradients are compared.
     """
 
     framework: str
@@ -36,7 +36,7 @@ class Forms(NamedTuple):
 
 FORMS: dict[str, Forms] = {}
 
-#: Sequence lengths. Functions with a window use more.
+#: Sequence lengths. Filters with a delay or with several taps use other lengths.
 STEPS = (5, 0, 1, 2)
 
 
@@ -50,12 +50,12 @@ def add(framework, names, loop, forms, steps=STEPS, **options):
 def rows(forms: Forms) -> Iterator[tuple[dict[str, str], bool]]:
     """Yield rows (one form of each argument), and whether the call with this row is allowed.
 
-    Every pair of forms of two arguments occurs in some row. That row is allowed unless no allowed
-    row has the pair.
+    Every pair of forms of two arguments occurs in some row. If an allowed row can have the pair, it
+    occurs in an allowed row.
     """
     names = list(forms.forms)
     several = {name for name in names if len(forms.forms[name]) > 1}
-    having: dict[bool, dict] = {True: {}, False: {}}  # the rows of each pair
+    having: dict[bool, dict] = {True: {}, False: {}}  # rows of each pair, by `allowed`
     for row in (dict(zip(names, row)) for row in product(*forms.forms.values())):
         found = having[forms.allowed(row)]
         for two in pairs_of(row, several):
@@ -77,7 +77,10 @@ def pairs_of(row: dict[str, str], several: set[str]) -> Iterator:
 
 
 class Draw:
-    """Random multiples of 1/16, whose products are exact in float32, and the axis sizes of a row."""
+    """Random numbers, whose products are exact in float32, and the axis sizes of a row.
+
+    Real numbers are multiples of 1/16. Parts of complex numbers are multiples of 1/32.
+    """
 
     def __init__(self, name: str) -> None:
         self.stream = np.random.RandomState(zlib.crc32(name.encode()) % 2**31)
@@ -138,7 +141,7 @@ def single(make):
 
 
 def only(value):
-    """Return the forms of an argument that has only one."""
+    """Return the forms of an argument that has a single form, whose name is empty."""
     return {"": value}
 
 
@@ -223,7 +226,10 @@ def linear_scans():
 
 
 def operators():
-    """Add memax with an affine operator, one with resets, a sum, and an unrecognised one."""
+    """Add memax.semigroup_scan with four operators.
+
+    They are affine, affine with resets, a sum, and "none", which runs in jax.lax.associative_scan.
+    """
     name = {"affine": Affine(), "resettable": Resettable()}
     name |= {"sum": lambda i, j: i + j, "none": lambda i, j: i + j + i * j}
 
@@ -424,7 +430,7 @@ def torchrl():
     )
     number = lambda row: row["_t"] == "1" or "steps" not in (row["gamma"], row.get("lmbda"))
     own = lambda row: row["rolling_gamma"] != "False" or every_step(row)
-    # The vec_ functions ignore rolling_gamma where all discounts are numbers.
+    # The vec_ functions ignore rolling_gamma if gamma and lmbda have one element each.
     vec = lambda row: own(row) or number(row)
     for name, loop, factors in (("td1", td1, {}), ("td_lambda", td_lambda, mixing)):
         given = {**factors, **after, **rolling, **time}
@@ -549,7 +555,7 @@ def named_axes(x, axes, wanted, sizes):
 
 
 def philtorch():
-    """Add philtorch. The batch size is fixed, because `axes_of` identifies an axis by its length."""
+    """Add philtorch. The batch size is 4, so that `axes_of` can tell this axis by its length."""
     of = lambda *axes: {axis: number(axis) for axis in axes}
     both = lambda *axes: of(*axes) | {f"pair {axis}": pair(axis) for axis in axes}
     batch = {"_b": only(4), "_p": only(6)}

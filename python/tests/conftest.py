@@ -65,7 +65,7 @@ class SlowDecay:
         self.grad = drawn.random((steps, 1), np.float32)
         exact = np.exp(self.gate.astype(np.longdouble))
         self.state = loop(exact, self.input, reverse=reverse)[0]
-        self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # constant gate
+        self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # all gates are equal
         end = -1 if reverse else 0
         self.initial_grad = exact[end] * self.input_grad[end]
         none = np.zeros((1, 1))
@@ -75,7 +75,7 @@ class SlowDecay:
         self.tangent = loop(exact, exact * np.concatenate(before), reverse=reverse)[0]
 
     def of_channels(self):
-        """Return gate, input and cotangent as (4, T, 16), where the library does not split time."""
+        """Return gate, input and cotangent as (4, T, 16), for which time is not split."""
         given = (self.gate, self.input, self.grad)
         return [np.repeat(np.repeat(x[None], 16, 2), 4, 0) for x in given]
 
@@ -94,10 +94,11 @@ def check_slow_sum(scan, shape):
 
     scan(gate, input, axis) returns all states. For one sequence, the tolerance is that of SlowDecay.
 
-    With lanes along channels, every step rounds the state in the same direction, and the computed
-    final state is 9995.6 if time is not split. The tolerance is then the bound of docs/numerics.md
-    with P = 3, for machines without fused multiply-adds: a relative error of 1.8e-3. Rounded gates
-    would pass with their error of 2.2e-4. Only the tests with SlowDecay.of_channels detect them.
+    For several sequences, the tolerance is the bound of docs/numerics.md with P = 3, for machines
+    without fused multiply-adds: a relative error of 1.8e-3. With lanes along channels, every step
+    rounds the state in the same direction. If time is not split, the computed final state is
+    9995.6. Rounded gates would pass with their error of 2.2e-4. Only the tests with
+    SlowDecay.of_channels detect them.
     """
     axis = shape.index(100_000)
     got = np.asarray(scan(np.full(shape, -1e-4, np.float32), np.ones(shape, np.float32), axis))
@@ -127,7 +128,7 @@ def pooled(pre, initial_state=None, *, reverse=False, resets=None, zoneout=None)
 def run_alone(module, call):
     """Run a call of a test module in a new interpreter.
 
-    Threads of other libraries, JAX above all, may not survive a fork.
+    A call that forks may hang in a process with threads of other libraries, such as JAX.
     """
     code = f"import {module}; {module}.{call}"
     here = str(Path(__file__).parent)
@@ -240,7 +241,7 @@ def check_many_axes(run):
 
 
 class Random:
-    """Arrays from a fixed seed."""
+    """Random arrays from a fixed seed."""
 
     def __init__(self, seed=0):
         self.generator = np.random.default_rng(seed)

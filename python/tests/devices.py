@@ -2,8 +2,8 @@
 """Fixtures that run GPU calls on the emulator or on a GPU.
 
 SCANREC_EMULATED_CUDA names a build of libscanrec_cuda for the emulator of the C++ tests
-(-DSCANREC_CUDA_ON_HOST=ON), whose calls take host arrays. Tests on a GPU are skipped if no
-framework sees one.
+(-DSCANREC_CUDA_ON_HOST=ON), whose calls take host arrays. Tests on a GPU are skipped if their
+framework sees none.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def emulated(monkeypatch):
 
 
 def is_real_part(x):
-    """Return whether this is a view of the real parts of complex numbers."""
+    """Return whether the strides are those of the real parts of complex numbers."""
     return x.dtype.kind in "fV" and x.ndim > 0 and x.strides[-1] == 2 * x.itemsize
 
 

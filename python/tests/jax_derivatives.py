@@ -14,11 +14,11 @@ from conftest import derivative
 def check_derivatives(f, at, random, order=2, tolerance=1e-8):
     """Compare derivatives up to an order with finite differences, for all nestings of both modes.
 
-    The function becomes a number: the sum of its outputs with random weights. Forward mode takes the
-    tangent along one random direction of all arguments. Reverse mode differentiates a number; if the
-    inner derivative is a gradient, it first takes the inner product with the direction. A nesting
-    therefore gives a number or a gradient. The reference is the difference, along the direction, of
-    the derivative one order lower.
+    The function is made scalar: its outputs are multiplied by random weights and summed. Forward
+    mode takes the tangent along one random direction of all arguments. Reverse mode takes the
+    gradient of a scalar. If the derivative inside it is a gradient, that gradient's inner product
+    with the direction is the scalar. A nesting therefore gives a scalar or a gradient. The
+    reference is the finite difference, along the direction, of the nested gradient one order lower.
     """
     drawn = lambda x: random(*x.shape, dtype=jnp.result_type(x))
     weights = jax.tree.map(drawn, jax.eval_shape(f, *at))
@@ -40,7 +40,7 @@ def check_derivatives(f, at, random, order=2, tolerance=1e-8):
 
     @cache
     def near(step, moved=every):
-        """Return all derivatives, with these arguments moved along the direction."""
+        """Return all derivatives, with the arguments `moved` displaced along the direction."""
         given = (x + step * m * (i in moved) for i, (x, m) in enumerate(zip(at, moves)))
         return jax.tree.map(np.asarray, run(*given))
 

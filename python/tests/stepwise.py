@@ -37,7 +37,7 @@ def block_diagonal(blocks):
 
 
 def advance(layer, p, carry, begins, u):
-    """Run one step of one direction: (state, output). `begins`, (B, 1), resets the carry to 0."""
+    """Run one step of one direction: (carry, output). `begins`, (B, 1), resets the carry first."""
     zero = lambda x: np.where(begins.reshape(begins.shape[:1] + (1,) * (x.ndim - 1)), 0, x)
     (h, *more), bias = map(zero, carry), p.get("bias", 0)
     if isinstance(layer, nn.QRNN):
@@ -87,7 +87,10 @@ def advance(layer, p, carry, begins, u):
 
 
 def stepwise(layer, params, x, state=None, reset_mask=None):
-    """Compute layer.apply by a loop over `advance`, on arrays of `wide`; resets are (B, T + 1)."""
+    """Compute layer.apply by a loop over `advance`.
+
+    Parameters, inputs and states are results of `wide`. The reset mask is (B, T + 1).
+    """
     first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
     resets = (

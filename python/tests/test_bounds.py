@@ -82,7 +82,7 @@ def random_strides(shape, rng, broadcast):
 
 
 class Guarded:
-    """Random numbers between -1 and 1 in their own memory; the gaps between them are NaN."""
+    """Random numbers in their own memory. Gaps are bytes 0xFF, which are NaN in float types."""
 
     def __init__(self, shape, dtype, rng, broadcast=False, scale=1.0):
         self.strides = random_strides(shape, rng, broadcast)

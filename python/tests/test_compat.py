@@ -61,7 +61,7 @@ def test_every_case_has_recorded_results():
 
 
 def imports(modules):
-    """Return the frameworks that an import of these modules of scanrec.compat imports, too."""
+    """Return which of JAX and PyTorch an import of these modules of scanrec.compat imports."""
     names = ", ".join(f"scanrec.compat.{module}" for module in modules)
     code = f"import sys, {names}; print(*sorted(sys.modules.keys() & {{'jax', 'torch'}}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -324,7 +324,7 @@ def test_nan_stays_within_its_trajectory():
     assert not advantage[:4].isnan().any() and advantage[4:7].isnan().all()
 
 
-def test_batched_liquid_scan_in_two_chunks_equals_the_whole():
+def test_batched_liquid_scan_in_two_chunks_equals_the_whole_sequence():
     torch = framework("torch")
     scan = ours("s5.s5_model.apply_ssm_liquid")
     r = np.random.default_rng(1)
@@ -389,9 +389,9 @@ def test_time_dim_may_be_positional():
 
 
 def test_result_types_of_recurrentgemma():
-    """States have the type of x, and the final state that of the accumulator.
+    """States have the type of x, and the final state has that of the accumulator.
 
-    Pairs of real and imaginary parts return as pairs.
+    If x and a are objects of real and imaginary parts, the results are objects of the same class.
     """
     jax = framework("jax")
     jnp = jax.numpy
@@ -419,7 +419,7 @@ def test_result_types_of_recurrentgemma():
 
 
 def test_memax_scans_any_associative_operator():
-    """Operators that are not linear recurrences are called directly. A reset stops a NaN."""
+    """Operators that are not affine run in jax.lax.associative_scan. A reset stops a NaN."""
     jax = framework("jax")
     jnp = jax.numpy
     scan = ours("memax.semigroup_scan")
@@ -428,7 +428,7 @@ def test_memax_scans_any_associative_operator():
     assert (scan(jnp.maximum, first, x) == np.maximum(np.maximum.accumulate(x), first)).all()
     added = scan(lambda i, j: i + j, first, x)
     assert np.abs(added - (np.cumsum(x, 0) + first)).max() < 1e-14
-    swapped = lambda i, j: (j[0] * i[0], i[0] * j[1] + i[1])  # affine, swapped
+    swapped = lambda i, j: (j[0] * i[0], i[0] * j[1] + i[1])  # Affine with i and j exchanged
     gates = r.uniform(size=(9, 2))
     _, got = scan(swapped, (np.ones(2), np.zeros(2)), (gates, x))
     before = np.concatenate((np.ones((1, 2)), np.cumprod(gates, 0)[:-1]))

@@ -131,8 +131,8 @@ def test_every_pair_of_forms_equals_the_loop(name):
     assert taken == {(name, form) for name, given in forms.forms.items() for form in given}
 
 
-#: One choice of forms for each kind of preprocessing before a scan in the PyTorch functions. Other
-#: arguments have their first form.
+#: One choice of forms for each kind of preprocessing before a scan in the PyTorch functions.
+#: Arguments that are not listed have their first form.
 COMPILED = [
     ("minGRU_pytorch.heinsen_associative_scan_log", {"_x": "btc"}),
     ("mambapy.selective_scan", {}),
@@ -188,7 +188,8 @@ def test_all_lengths_share_a_compiled_program(name, chosen):
     assert programs == (2 if "self" in row else 1)
 
 
-#: Arguments that determine gates, or that multiply states. They require no gradients here.
+#: Arguments that determine gates or multiply states. The test of constant gates does not
+#: differentiate them.
 CONSTANT = {
     *("A", "C", "Lambda_bars", "L", "C_tilde", "a", "b", "coeffs", "decay", "delta", "fdones"),
     *("forget", "gamma", "gates", "lmbda", "log_coeffs", "log_mu", "log_pi"),

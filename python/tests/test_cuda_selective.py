@@ -47,7 +47,7 @@ def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
 
 
 def filled(like):
-    """Return an array to write to, with the layout of this one."""
+    """Return an array of the shape of `like` to write to: a view of real parts if `like` is one."""
     if is_real_part(like):
         return np.full((*like.shape[:-1], 2 * like.shape[-1]), 77, like.dtype)[..., ::2]
     return np.full(like.shape, 77, like.dtype)

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("jax", "flax", "torch")
-# The first words of a block, and the definitions that it needs. A block that begins with an import
-# needs none.
+# The first words of a block, and the definitions that it needs. All other blocks begin with an
+# import and need none.
 BEFORE = {
     "from flax import nnx": "import jax.numpy as jnp\nx = jnp.ones((8, 500, 48))\nstate = resets = None\n",
     "rnn = scanrec.jax.nnx.RNN": """\

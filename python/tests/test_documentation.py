@@ -38,7 +38,7 @@ def entry_names(text, section="Parameters"):
 
 
 def bindings():
-    """Yield the functions with the decorator, and the names of their shared texts."""
+    """Yield the functions with the decorator `documented`, and the names of their shared texts."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             for decorator in getattr(node, "decorator_list", ()):

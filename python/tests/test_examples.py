@@ -26,8 +26,8 @@ def run(name, *arguments, env=None):
 def assert_shown(output, page, name, tolerance):
     """Check that the page shows the output after `<!-- output: name -->`.
 
-    Numbers may differ by the relative or absolute tolerance. Printed rounding errors, such as 1e-06,
-    may differ by a factor of 10.
+    Numbers may differ by the relative or absolute tolerance. Numbers with an exponent, such as
+    1e-06, are rounding errors, which may be up to 10 times as large.
     """
     blocks = re.findall(rf"<!-- output: {name} -->\n```text\n(.*?)```", page.read_text(), re.S)
     shown = "".join(blocks)
@@ -73,7 +73,7 @@ def test_mamba_text_trains_two_models_and_writes_text(tmp_path):
     assert (tmp_path / "mamba_text.png").exists()
 
 
-def test_mamba_text_in_chunks_and_steps_equals_the_whole(monkeypatch):
+def test_mamba_text_in_chunks_and_steps_equals_the_whole_sequence(monkeypatch):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("tqdm", reason="tqdm is not installed")
     monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of gated scans through the C interface, against a loop in long double.
 
-SCANREC_ISA selects the instruction set.
+Linear scans of logarithms are tested here, too. The environment variable SCANREC_ISA selects the
+instruction set.
 """
 
 from __future__ import annotations

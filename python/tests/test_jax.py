@@ -135,7 +135,7 @@ def test_result_types_are_promoted():
 
 # ---- derivatives ---------------------------------------------------------------------------------
 
-# (type, shape of the gate, reverse, length of the reset mask)
+# (type, shape of the gate, reverse, length of the reset mask or 0 if it is absent)
 CASES = [
     ("float64", (2, 9, 3), False, 10),
     ("float64", (2, 9, 3), True, 10),
@@ -290,7 +290,7 @@ def test_slow_constant_decays_are_accurate(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_derivatives_through_chunks_equal_those_of_the_whole(random, reverse):
+def test_derivatives_through_chunks_equal_those_of_the_whole_sequence(random, reverse):
     """Every chunk starts from the last state of the previous one, and some start with a reset."""
     gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))
     first, weight = jnp.asarray(random(2, 3)), jnp.asarray(random(2, 9, 3))
@@ -351,7 +351,7 @@ def test_linearize_and_transpose_equal_differences(problem):
     [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (1, None, 1), (None, 2, 0)],
 )
 def test_vmap_equals_vmap_of_lax_scan(random, axes):
-    """vmap batches every choice of operands, inside and outside derivatives."""
+    """vmap batches one or several operands, inside and outside derivatives."""
     shapes = [(5, 3), (5, 3), (3,)]
 
     def batched(shape, axis):
@@ -376,7 +376,7 @@ def test_vmap_equals_vmap_of_lax_scan(random, axes):
 
 
 def test_jacobians_compute_unbatched_gradients_once(random):
-    """The loss is linear in the states, so cotangents do not depend on the batch.
+    """The result is linear in the states of each scan, so no cotangent depends on the batch of x.
 
     States depend on the batch, but only gradients of gates read states.
     """
@@ -675,7 +675,7 @@ def test_explicit_sharding_equals_one_device(random, gate_shape, of_gate, of_inp
 def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     plain = -np.abs(random(*gate_shape)), random(4, 9, 6)
-    reset_mask = random.booleans(4, 10, 1)  # 9 steps, and after the last step
+    reset_mask = random.booleans(4, 10, 1)  # an entry per step, and one after the last
     call = partial(linear_scan, resets=reset_mask, reverse=True, return_final=True, **logs)
     arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(plain, (of_gate, of_input))]
     gradient = jax.grad(lambda *x: sum(jnp.sum(y**3) for y in call(*x)), (0, 1))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of scanrec.jax.causal_conv1d and its update.
 
-They cover values, derivatives, batches, updates of single steps and errors.
+They cover values, derivatives, batches, updates by one or several steps, and errors.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def composed(
     forget_bias=0,
     memory=None,
 ):
-    """Compute pooling with functions that JAX differentiates, and a linear scan."""
+    """Compute pooling with a linear scan and with functions that JAX differentiates."""
     if not isinstance(pre, (tuple, list)):
         pre = jnp.split(pre, POOLS[pool], -1)
     z, f, *others = pre
@@ -71,7 +71,7 @@ def test_every_element_type_of_pooling_is_accurate(pool, dtype):
 
 @pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
 def problem(request):
-    """Return pooling, its composition, a maker of losses, arguments and tangents."""
+    """Return qrnn_pool, `composed`, a function that makes a loss, arguments and tangents."""
     pool, kind, reverse = request.param
     random = Random(3)
     parts = [jnp.asarray(random(2, 9, 4)) for _ in range(POOLS[pool])]
@@ -131,7 +131,7 @@ def test_gradient_of_pooling_runs_two_kernels():
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 2)
     text = jax.jit(jax.grad(loss)).lower(pre).as_text()
     assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
-    assert "concatenate" not in text and "slice" not in text  # packed arrays stay whole
+    assert "concatenate" not in text and "slice" not in text  # packed arrays are not split
     assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()
 
 
@@ -247,7 +247,7 @@ def test_automatic_sharding_gathers_nothing(random, memory, packed):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_shard_map_of_pooling_equals_one_device(random, packed):
-    """Gradients and second derivatives of a shared forget gate are summed over the devices."""
+    """If `pre` is not packed, devices share a forget gate. Its derivatives are summed."""
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
         from jax.experimental.shard_map import shard_map
@@ -329,7 +329,7 @@ def test_lru_equals_the_loop(random):
 
 @pytest.mark.parametrize("call", [s5, lru])
 def test_reverse_state_spaces_equal_the_mirrored_sequence(random, call):
-    """All derivatives are compared. A reset after the last step clears the initial state."""
+    """Derivatives are compared, too. A reset after the last step clears the initial state."""
     lambda_, b, c = system(random)
     diagonal = (lambda_,) if call is s5 else (random(4), random(4))
     u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))
@@ -367,7 +367,7 @@ def test_reverse_state_spaces_equal_the_mirrored_sequence(random, call):
     assert not np.allclose(ours(u, first)[1], ours(u, 2 * first, None)[1])
     same(
         ours(u, first, reset_mask[:, :5])[0][1], ours(u, first)[0][1]
-    )  # sequence 1 has no last reset
+    )  # sequence 1 has no reset after the last step
 
 
 def test_derivatives_of_state_spaces_equal_differences(random):
@@ -385,7 +385,7 @@ def test_derivatives_of_state_spaces_equal_differences(random):
 
 @pytest.mark.parametrize("nu", [-np.inf, -90.0, 100.0, np.inf])
 def test_gates_that_round_to_0_or_1_have_zero_gradients(nu):
-    """Gate 0 rounds to 0 or 1 and has zero gradients. Gate 1 is ordinary and has nonzero ones."""
+    """The first gate rounds to 0 or 1 and has zero gradients. The second has nonzero gradients."""
     real = lambda *x: jnp.asarray(x, "float32")
     u, b = jnp.ones((5, 1), "float32"), jnp.ones((2, 1), "complex64")
     loss = lambda nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b[: nu.size], b[: nu.size].T)))

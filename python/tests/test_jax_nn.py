@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of scanrec.jax.nn and nnx against loops over single steps."""
+"""Tests of scanrec.jax.nn and scanrec.jax.nnx against loops over single steps."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_values_and_gradients_equal_the_loop(name, random):
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_chunks_and_steps_equal_the_whole(name, random):
+def test_chunks_and_steps_equal_the_whole_sequence(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, 3, T, layer.input_size))
     reset_mask = jnp.asarray(random.booleans(3, T)).at[:, 6:].set(False)
@@ -144,7 +144,7 @@ def test_packed_sequences_are_independent(name, random):
     for part in (slice(3, 6), slice(6, T)):
         alone, begun = apply(params, x[part])
         same(output[part], alone)
-    # A final state depends on the last sequence alone: compare the first layer, forward.
+    # The forward final state of the first layer depends on the last sequence alone.
     same(*(jax.tree.map(lambda s: s[0], state) for state in (ended, begun)))
 
 
@@ -167,7 +167,7 @@ def test_empty_batches_and_sequences_have_empty_outputs(name, random):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_few_steps_equal_the_loop(name, random):
-    """Sequences have 1 or 3 steps, fewer than Mamba's window. Gradients of 0 steps are 0."""
+    """Sequences are shorter than Mamba's default of 4 taps. Gradients of 0 steps are 0."""
     layer = LAYERS[name]
     params, x = weights_of(layer), random(2, 3, layer.input_size)
 
@@ -241,7 +241,7 @@ def test_dropout_and_zoneout_have_their_probabilities(random):
     params, x = weights_of(layer), jnp.asarray(random(2, 50, 3))
     plain = nn.MinGRU(3, 64, 2)
     same(compiled(layer)(params, x)[0], compiled(plain)(params, x)[0])
-    # Every state of the second layer is an output of the first one.
+    # With these weights, the states of the second layer equal the outputs of the first.
     copies = {"weight": np.eye(128, 64), "bias": np.repeat([0.0, 50.0], 64)}
     looks = {**params, "layer_1": {"forward": copies}}
     seen, first = compiled(layer)(looks, x, key=key)[0], compiled(plain)(looks, x)[0]
@@ -256,7 +256,7 @@ def test_dropout_and_zoneout_have_their_probabilities(random):
     states = compiled(layer)(weights_of(layer), x, key=key)[0]
     stays = np.asarray(states[:, 1:] == states[:, :-1])
     assert abs(np.mean(stays) - 0.25) < 0.02
-    assert np.any(stays[:, :-1, :64] != stays[:, 1:, 64:])  # each direction draws its own
+    assert np.any(stays[:, :-1, :64] != stays[:, 1:, 64:])  # each direction draws its own zoneout
 
 
 @pytest.mark.parametrize("name", FORWARD)

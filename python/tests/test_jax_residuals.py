@@ -29,7 +29,7 @@ FIRST, GATE = random(B, C), random(C)
 
 
 def kept(f, *operands):
-    """Count the arrays that jax.vjp keeps with at least one number per step of each sequence."""
+    """Count the arrays kept by jax.vjp that have at least one number per step and sequence."""
     counts = set()
     for call in (f, jax.jit(f)):
         pullback = jax.vjp(call, *operands)[1]
@@ -115,7 +115,7 @@ def test_chained_scans_with_a_constant_gate_keep_nothing():
 def test_a_selective_scan_keeps_its_operands_and_checkpoints():
     """Every gradient keeps all operands and checkpoints, because one kernel computes all gradients.
 
-    There is one checkpoint for 128 steps, so `kept` does not count them.
+    There is one checkpoint per 128 steps, so checkpoints are too small for `kept` to count.
     """
     u, delta = X, jnp.abs(F)
     b, c = jnp.asarray(random(B, T, N)), jnp.asarray(random(B, T, N))

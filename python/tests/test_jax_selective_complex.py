@@ -78,7 +78,7 @@ def test_b_and_c_as_real_parts_equal_complex_numbers(random, groups, steps):
     same(*(jax.jit(move(f))(of_parts) for f in (got, whole)))
     if steps < 100:
         same(*(jax.jit(move(gradient(f)))(of_parts) for f in (got, whole)), rtol=1e-9, atol=1e-10)
-    with_one = {**given, "C": of_parts["C"]}  # only C has parts
+    with_one = {**given, "C": of_parts["C"]}  # only C is in parts
     bits(ours(**with_one), ours(**given))
     many = jax.vmap(lambda b: ours(**{**of_parts, "B": b}))(
         jnp.stack([of_parts["B"], 2 * of_parts["B"]])
@@ -88,7 +88,7 @@ def test_b_and_c_as_real_parts_equal_complex_numbers(random, groups, steps):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
-    """u, delta, z and B have the type, and other arrays are float32 or complex64.
+    """u, delta, z and B have the type `dtype`. Other arrays are float32 or complex64.
 
     Outputs are within one epsilon of `dtype` of results in complex128 for the same numbers.
     """
@@ -143,7 +143,7 @@ def test_derivatives_equal_differences(random):
 def test_jacobians_equal_the_loop(random):
     """The final state is holomorphic in A, B and the initial state.
 
-    Outputs are real functions of the parts of A.
+    Outputs are real functions of the real and imaginary parts of A.
     """
     given = on_device(arrays_of(random, 1, 5, 2, 2))
     names = ("A", "B", "initial_state")
@@ -200,7 +200,7 @@ def test_exported_programs_have_the_same_bits(random):
     bits(exported.call(given), gradient(given))
 
 
-def test_chunks_and_single_steps_have_the_bits_of_the_whole(random):
+def test_chunks_and_single_steps_have_the_bits_of_the_whole_sequence(random):
     given = on_device(arrays_of(random, steps=131, groups=2))
     given.pop("intervals")
     want, last = ours(**given)

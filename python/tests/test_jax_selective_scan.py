@@ -36,7 +36,7 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
          intervals=None, *, delta_softplus=False, resets=None, reverse=False):  # fmt: skip
     """Compute (out, final state) for (batch, time, channel) step by step.
 
-    States have the type of A. Arrays without an axis of states have its real type.
+    States are computed in the type of A, and arrays without an axis of states in its real type.
     """
     dtype, (batch, steps, channels) = jnp.finfo(A.dtype).dtype, u.shape
     x, step = u.astype(dtype), delta.astype(dtype)
@@ -86,8 +86,8 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
               is_complex=False):  # fmt: skip
     """Return arguments by name.
 
-    Step sizes are 0.1 to 2.6 after softplus, and gates are exp(-5) to exp(-0.02). Complex gates have
-    phases of some radians.
+    Step sizes are 0.07 to 2.6 after softplus. With intervals of 0.3 to 1.3, gates have magnitudes
+    of exp(-4.1) to exp(-0.004), and complex gates have phases of up to 3.4 radians.
     """
     mixing = (batch, steps, *(() if groups is None else (groups,)), states)
     b, c = (mixing if kind == "steps" else (channels, states) for kind in of.split())
@@ -113,7 +113,7 @@ def same(got, want, **tolerance):
     """Check that trees of arrays are equal up to rounding.
 
     Both sides sum some tens of terms of order 1, in different orders. Their difference is a few
-    hundred rounding errors of 1e-16, and 5 units from exp and from the sigmoid.
+    hundred rounding errors of 1e-16, including 5 each from exp and the sigmoid.
     """
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
@@ -129,7 +129,7 @@ def bits(got, want):
 
 
 def random_like(random, x):
-    """Return an array of order 1, which is complex if x is."""
+    """Return random numbers of order 1 in the shape of x. They are complex if x is."""
     one = jnp.asarray(random(*x.shape))
     return one + 1j * random(*x.shape) if jnp.iscomplexobj(x) else one
 
@@ -256,7 +256,7 @@ def test_derivatives_equal_differences(random):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_element_types_of_16_and_32_bits_are_accurate(random, dtype):
-    """u, delta, z and B have the type, and other arrays are float32.
+    """u, delta, z and B have the type `dtype`. Other arrays are float32.
 
     Outputs are within one epsilon of `dtype` of results in float64 for the same numbers.
     """
@@ -345,7 +345,7 @@ def test_packed_sequences_equal_separate_ones(random, reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_chunks_have_the_bits_of_the_whole(random, reverse):
+def test_chunks_have_the_bits_of_the_whole_sequence(random, reverse):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=140).items()}
     resets = random.booleans(2, 140, 1)
     want, last = ours(**given, resets=resets, reverse=reverse)
@@ -360,7 +360,7 @@ def test_chunks_have_the_bits_of_the_whole(random, reverse):
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_single_steps_have_the_bits_of_the_whole(random, groups):
+def test_single_steps_have_the_bits_of_the_whole_sequence(random, groups):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, groups=groups).items()}
     given.pop("intervals")
     want, last = ours(**given)
@@ -382,7 +382,7 @@ def test_single_steps_have_the_bits_of_the_whole(random, groups):
 
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
-    """Two rows are padding. Values, derivatives and batches equal those of the chosen rows alone."""
+    """Two indices are padding. Values, derivatives and batches equal those of the rows alone."""
     given = arrays_of(random, 4, 1, 4, 3, 2, is_complex=is_complex)
     names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
     now = {
@@ -455,7 +455,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("of", BATCHES)
 def test_vmap_equals_a_loop_over_the_batch(random, of):
-    """vmap batches every choice of arrays, inside and outside derivatives."""
+    """vmap batches one or several arrays, inside and outside derivatives."""
     axes, groups, of = BATCHES[of]
     given = arrays_of(random, 2, 5, 4, 2, groups, of)
     if "intervals" not in axes:  # with them, vmap would loop instead of adding channels
@@ -544,7 +544,7 @@ def test_calls_have_only_the_needed_operands_and_results(random):
     # Short sequences need no checkpoints.
     short = {n: x[:, :9] if n in OF_STEPS else x for n, x in given.items()}
     assert calls_in(jax.grad(loss), short)[0] == ("selective_scan", everything, 0b001)
-    # The adjoint keeps 1 / 128 of all states.
+    # The gradient keeps only every 128th state.
     text = jax.jit(jax.grad(loss)).lower(given).as_text()
     assert "tensor<2x2x3x4xf64>" in text and "300x4x3x" not in text
 

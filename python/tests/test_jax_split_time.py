@@ -100,7 +100,7 @@ def problem(random, dtype, gate_shape):
 
 @pytest.mark.parametrize("doubling", [False, True])
 @pytest.mark.parametrize("dtype, gate_shape, of_gate, reverse, resets", CASES)
-def test_values_and_derivatives_equal_the_whole(
+def test_values_and_derivatives_equal_the_whole_sequence(
     random, monkeypatch, doubling, dtype, gate_shape, of_gate, reverse, resets
 ):
     if doubling:
@@ -127,9 +127,10 @@ def test_values_and_derivatives_equal_the_whole(
 
 
 def test_value_and_gradient_compose_maps_in_the_same_way(random, monkeypatch):
-    """If the value uses an all-gather of maps, derivatives use it too.
+    """If the value gathers the maps of all parts, derivatives do so, too.
 
-    The alternative is doubling, which sends about log2(devices) messages in sequence.
+    The alternative is doubling, which sends about log2(devices) messages in sequence. A map takes
+    the state before a part to the state at its end.
     """
     # For the value, an all-gather sends 336 bytes more than doubling.
     monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)
@@ -149,7 +150,7 @@ def test_value_and_gradient_compose_maps_in_the_same_way(random, monkeypatch):
     ((2, 4), ("a", "b"), ("a", "b")), ((4, 2), ("a", "b"), ("b", "a")), ((2, 4), ("a", "b"), "b"),
 ])  # fmt: skip
 @pytest.mark.parametrize("reverse", [False, True])
-def test_meshes_of_one_and_two_axes_equal_the_whole(random, shape, names, axis_name, reverse):
+def test_meshes_of_one_and_two_axes_equal_one_device(random, shape, names, axis_name, reverse):
     arguments = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS, 1))
     of = P(None, axis_name)
@@ -168,8 +169,8 @@ def test_meshes_of_one_and_two_axes_equal_the_whole(random, shape, names, axis_n
         assert np.array_equal(x, y)
 
 
-def test_vmap_within_and_around_shard_map_equals_the_whole(random):
-    """vmap runs over sequences, inside and outside shard_map. With an axis name it runs over parts."""
+def test_vmap_within_and_around_shard_map_equals_the_whole_sequence(random):
+    """vmap runs over sequences, inside and outside shard_map, or over parts of time."""
     gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     whole = linear_scan(gate, input)
     one = lambda gate, input: linear_scan(gate, input, axis_name="t")
@@ -227,7 +228,7 @@ def test_resets_stop_nan_and_overflowing_gates_keep_zeros(random):
 @pytest.mark.parametrize(
     "pool, count, packed", [("f", 2, True), ("fo", 3, True), ("ifo", 4, False)]
 )
-def test_qrnn_pool_equals_the_whole(random, pool, count, packed, reverse):
+def test_qrnn_pool_equals_the_whole_sequence(random, pool, count, packed, reverse):
     pre = [jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(count)]
     pre = jnp.concatenate(pre, -1) if packed else tuple(pre)
     first = jnp.asarray(random(BATCH, CHANNELS))
@@ -250,7 +251,7 @@ def test_qrnn_pool_equals_the_whole(random, pool, count, packed, reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_logarithms_equal_the_whole(random, reverse):
+def test_logarithms_equal_the_whole_sequence(random, reverse):
     arrays = tuple(jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(2))
     first = jnp.asarray(random(BATCH, CHANNELS))
     kept = {"log_gate": True, "log_input": True, "reverse": reverse, "return_final": True}
@@ -315,7 +316,7 @@ def test_slow_decays_are_accurate(reverse):
 
 
 @pytest.mark.parametrize("ways", ["forward", "reverse", "both"])
-def test_state_spaces_equal_the_whole(random, ways):
+def test_state_spaces_equal_the_whole_sequence(random, ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))
     diagonal = random(4, dtype="complex128")
     diagonal = jnp.asarray(diagonal - 1 - np.abs(diagonal.real))
@@ -340,7 +341,7 @@ def test_state_spaces_equal_the_whole(random, ways):
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("more", [0, 1])
-def test_explicit_sharding_of_time_and_batch_equals_the_whole(random, reverse, more):
+def test_explicit_sharding_of_time_and_batch_equals_the_whole_sequence(random, reverse, more):
     """Check values and gradients under jit. The next test makes calls without jit."""
     arguments = gate, input, first = problem(random, "float64", (BATCH, STEPS, CHANNELS))
     reset_mask = jnp.asarray(random.booleans(BATCH, STEPS + more, 1))

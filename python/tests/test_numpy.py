@@ -97,7 +97,7 @@ def test_reverse_chunks_apply_the_reset_at_their_boundary():
 @pytest.mark.parametrize("axis", [-2, -1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("channels", [1, 5, 35])
-def test_chunked_scans_tangents_and_gradients_equal_the_whole(random, channels, reverse, axis):
+def test_chunked_scans_tangents_and_gradients_equal_unchunked_ones(random, channels, reverse, axis):
     """The vjp processes the chunks in the opposite order."""
     steps, boundaries = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
     turned = lambda x: np.ascontiguousarray(np.swapaxes(x, axis, -2))
@@ -108,8 +108,9 @@ def test_chunked_scans_tangents_and_gradients_equal_the_whole(random, channels, 
     def chunk(x, a, b):
         return np.swapaxes(np.swapaxes(x, axis, 0)[a:b], 0, axis)
 
+    # With axis -2, each inner chunk boundary resets only the second half of the channels.
     resets_by_step = np.swapaxes(resets, axis, 0)
-    resets_by_step[list(boundaries[1:-1])] = True  # at some chunk boundaries, in some channels
+    resets_by_step[list(boundaries[1:-1])] = True
     resets_by_step[list(boundaries[1:-1]), :, : channels // 2] = False
     options = {"axis": axis, "reverse": reverse}
     state, final = scanrec.linear_scan(
@@ -343,7 +344,7 @@ def test_second_call_with_the_same_layout_skips_checks(random, monkeypatch):
 
 
 def test_second_call_skips_checks_of_copied_operands(random, monkeypatch):
-    """Operands are copied to promote their dtype, swap bytes, or align elements."""
+    """Operands are copied to change dtype or byte order, or if strides or alignment require it."""
     plans._plans.clear()
     x = random(9, 3)
     bytes = np.empty(x.nbytes + 1, np.uint8)
@@ -480,7 +481,7 @@ class NoArray:
         (TypeError, "'reverse': expected True or False, got a ndarray of shape (2,)",
          lambda: scanrec.linear_scan(0.5, ONES, reverse=np.array([True, False]))),
         (ValueError, "'gate': expected a number below 1.8e308, got an integer of 1329 bits",
-         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by plan
+         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by a plan
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, initial_state=ONES, wrt=["input"])),
         (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",

@@ -301,7 +301,7 @@ def test_first_and_second_derivatives_equal_finite_differences(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_gradients_through_chunks_equal_those_of_the_whole(reverse):
+def test_gradients_through_chunks_equal_those_of_the_whole_sequence(reverse):
     """Each chunk starts from the final state of the previous one; some start with a reset."""
     arrays = tensors((2, 9, 3), (2, 9, 3), (2, 3))
     resets = torch.from_numpy(Random(2).booleans(2, 9, 3))
@@ -378,7 +378,7 @@ def test_log_gates_of_slow_decays_are_within_tolerance(reverse):
     assert slow.close(state.detach(), "state")
     assert slow.close(input.grad, "input_grad") and slow.close(gate.grad, "gate_grad")
     gate, input, ones = gate.detach(), input.detach(), torch.ones_like(gate)
-    # Forward mode and second derivatives run composed operations instead of kernels.
+    # Forward mode and second derivatives of log gates are composed of several operations.
     value, tangent = func.jvp(lambda a: scan(a, input), (gate,), (ones,))
     assert value.dtype == tangent.dtype == torch.float32
     assert slow.close(value, "state") and slow.close(tangent, "tangent")

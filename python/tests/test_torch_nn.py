@@ -107,7 +107,7 @@ def test_min_gru_in_float32_equals_float64_for_slow_decays():
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
-    """Check 1 and 3 steps, which are fewer than Mamba's window, and a batch of 0 sequences.
+    """Check 1 and 3 steps, fewer than the 4 default taps of Mamba's convolution, and 0 sequences.
     DistributedDataParallel rejects the next call if a parameter has no gradient."""
     layer = make(name, bidirectional=bidirectional)
     reset_mask = torch.zeros(4, B, dtype=torch.bool)
@@ -129,7 +129,7 @@ def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_chunks_single_steps_and_layouts_equal_the_whole(name):
+def test_chunks_single_steps_and_layouts_equal_the_whole_sequence(name):
     layer, x = make(name), torch.randn(T, B, 3, dtype=DOUBLE)
     whole, last = layer(x)
     first, state = layer(x[:4])
@@ -215,7 +215,7 @@ def test_resets_equal_the_loop_and_isolate_sequences(name, bidirectional):
     for part in (slice(0, 2), slice(3, 6), slice(6, T)):
         y, begun = layer(x[part])
         same(output[part], y, 1e-12)
-    # The final state of the first layer, forward, depends on the last sequence only.
+    # The forward final state of the first layer depends on the last sequence alone.
     same([s[0] for s in leaves(ended)], [s[0] for s in leaves(begun)], 1e-12)
 
 
@@ -247,7 +247,7 @@ def test_zoneout_keeps_the_given_fraction_of_states_in_training():
 
 
 def written(save, x):
-    """Save x to a file in memory and return it, rewound."""
+    """Return a file in memory that x was saved to, rewound."""
     file = io.BytesIO()
     save(x, file)
     file.seek(0)

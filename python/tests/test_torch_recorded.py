@@ -367,7 +367,7 @@ def of_ones(**x):
     )  # fmt: skip
 
 
-#: (call, function from a length to operand shapes). The tests of the layers cover s5 and lru.
+#: (call, function from a length to operand shapes). Layers in test_torch_nn.py cover s5 and lru.
 OF_A_LENGTH = {
     "linear_scan": (
         lambda *x: scans.linear_scan(*x, return_final=True),

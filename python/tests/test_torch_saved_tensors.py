@@ -56,9 +56,9 @@ def selective(u, delta, a, b, c, d, z, first):
 STATES = 2 * STEPS * 3
 CHECKPOINTS = 2 * 2 * 3
 OF_SELECTIVE = (CHANNELS, CHANNELS, (3, 4), (2, 4, STEPS), (3, 4), (3,), CHANNELS, (2, 3, 4))
-#: (call, operand shapes, operands always saved, operands whose gradients read states, tensor saved
-#: for these gradients, operands saved for them). Operands are indices. The tensor saved is OUTPUT
-#: or a number of elements.
+#: (call, operand shapes, operands saved for every gradient, operands whose gradients read states,
+#: tensor saved for these gradients, operands saved for them). Operands are indices. The tensor
+#: saved is OUTPUT or a number of elements.
 CALLS = {
     "linear": (linear, (ALL, ALL, EDGE), {0}, {0}, OUTPUT, {2}),
     "logarithms": (logarithms, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
@@ -161,8 +161,8 @@ def test_constant_gate_saves_no_states():
 
 @pytest.mark.parametrize("moved", list(subsets(3)))
 def test_second_derivatives_have_equal_bits_for_every_set_of_operands(moved):
-    """Differentiate the gradients of every set of operands with respect to every set that requires
-    gradients."""
+    """For every set of operands that require gradients, differentiate the gradients of each subset.
+    The bits must be those of second derivatives when all operands require gradients."""
     x = tensors(ALL, ALL, EDGE)
     w = tensors(ALL, EDGE, seed=5)
 

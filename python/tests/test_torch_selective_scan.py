@@ -25,7 +25,7 @@ NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "intervals", "init
 
 
 def of_channels(mixing, channels):
-    """Return B or C as (B or 1, D, N, L or 1)."""
+    """Return B or C as (batch or 1, D, N, L or 1)."""
     if mixing.dim() == 2:
         return mixing[None, :, :, None]
     if mixing.dim() == 3:
@@ -135,7 +135,7 @@ TOLERANCES = {"float32": (6e-4, 2e-3), "float16": (3e-3, 5e-3), "bfloat16": (3e-
 
 def grid():
     """Yield mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C
-    at 372 steps, and every length and dtype with all optional arrays."""
+    at 372 steps, every length and dtype with all optional arrays, and complex weights."""
     whole = dict(D=True, z=True, bias=True, softplus=True, last=True)
     for variable_B, variable_C, groups in itertools.product((True, False), (True, False), (1, 2)):
         if groups == 2 and not (variable_B or variable_C):
@@ -308,7 +308,7 @@ def reset(x, steps, names=("u", "delta", "B", "C", "z")):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_two_chunks_equal_the_whole(reverse):
+def test_two_chunks_equal_the_whole_sequence(reverse):
     x = problem(steps=300, itype="float32", wtype="float32")
     run = lambda x: selective_scan(
         **x, delta_softplus=True, return_last_state=True, reverse=reverse
@@ -636,7 +636,7 @@ def test_padding_rows_equal_those_of_jax():
 
 
 def test_complex_b_and_c_equal_interleaved_parts():
-    """B and C may have any layout. A single step takes complex ones."""
+    """B and C may have any layout. A single step takes complex B and C."""
     x = problem(steps=150, wtype="complex64", itype="float32", leave=())
     whole = {name: torch.view_as_complex(x[name].unflatten(-1, (-1, 2))) for name in ("B", "C")}
     run = lambda **more: selective_scan(**(x | more), delta_softplus=True, return_last_state=True)

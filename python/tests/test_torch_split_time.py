@@ -26,7 +26,7 @@ from scanrec.torch import nn
 
 linear_scan = scanrec.torch.linear_scan
 BATCH, CHANNELS = 2, 3
-#: The steps of every rank.
+#: By the number of ranks, how many steps each rank has.
 PARTS = {2: (9, 7), 3: (6, 0, 10)}
 
 
@@ -41,7 +41,7 @@ class Here:
         self.own = (ranges or in_order)[self.rank]
 
     def part(self, x, axis=-2, more=0):
-        """Return the steps of this process, or x itself if it has no time axis."""
+        """Return the steps of x in this process, or x itself if it is constant in time."""
         if x is None or x.shape[axis] < self.steps:
             return x
         pieces = [x.narrow(axis, begin, end - begin + more) for begin, end in self.own]
@@ -313,7 +313,7 @@ def compiled(here):
 
 
 def refusals(here):
-    """Check that no rank waits for one that cannot take part."""
+    """Check that no rank waits for a rank that cannot take part."""
     gate, input, first, _ = problem(here, "float64")
     gate, input = here.part(gate), here.part(input)
     count = dist.get_world_size()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-# User code, and the packages that it needs.
+# Files of user code, and the packages that they need.
 CODE = {"types_numpy.py": (), "types_jax.py": ("jax", "flax"), "types_torch.py": ("torch",)}
 FRAMEWORKS = ("jax", "flax", "torch")
 
@@ -26,7 +26,7 @@ def is_there(*names):
 
 
 def run(checker, *arguments, at):
-    """Run a type checker in the environment of this test, or skip the test without one."""
+    """Run a type checker in the environment of this test. Skip the test if it is not installed."""
     if not is_there(checker):
         pytest.skip(f"{checker} is not installed")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -44,7 +44,7 @@ def code(tmp_path):
     return names
 
 
-# The settings are strict: an "ignore" without an error is an error.
+# The settings are strict: a "type: ignore" that hides no error is an error.
 def test_mypy_accepts_the_package_and_code_that_calls_it(code, tmp_path):
     project = Path(__file__).parents[1]
     package = [project / "src" / "scanrec"] if is_there(*FRAMEWORKS) else []

@@ -137,7 +137,7 @@ class Runtime:
         self.has_memory, self.stage = has_memory, stage
         self.errors, self.allocated, self.held = [], {}, []
         callback = ctypes.CFUNCTYPE(c_void_p, c_void_p)
-        functions = (callback * 13)()  # handlers do not call the null ones
+        functions = (callback * 13)()  # handlers do not call those that stay null
         functions[0] = callback(self.error_create)
         functions[2] = callback(lambda args: None)  # error_destroy
         functions[4] = callback(self.stream_get)

@@ -20,6 +20,7 @@ def leaves(state):
 
 
 # ---- step functions: (layer, weights, u, state, first, reverse) -> (output, state) ---------------
+# `first`, (B, 1), is true where sequences start. Only RG-LRU reads it, and only Mamba `reverse`.
 
 
 def qrnn_step(layer, w, u, state, first, reverse):
@@ -28,7 +29,7 @@ def qrnn_step(layer, w, u, state, first, reverse):
         pre = pre + state[1]
     z, f, *others = pre.chunk({"f": 2, "fo": 3, "ifo": 4}[layer.pool], -1)
     keep, into = SIGMOID(f), SIGMOID(others[1] if layer.pool == "ifo" else -f)
-    if layer.zoneout:  # outside of training: the expectation
+    if layer.zoneout:  # outside of training, take the expectation
         keep, into = keep + layer.zoneout * (1 - keep), (1 - layer.zoneout) * into
     h = keep * state[0] + into * torch.tanh(z)
     after = () if layer.kernel_size == 1 else (functional.linear(u, w["weight_before"]),)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Record results and signatures of the packages that scanrec.compat replaces.
 
-The script writes compat.npz and compat_signatures.json beside it. It needs the packages in README.md
-and clones of S5 and linrec, which are in no package index: make_compat.py S5 LINREC
+The script writes compat.npz and compat_signatures.json into its folder. It needs the packages that
+the folder's README.md lists, and clones of S5 and linrec, which are in no package index:
+make_compat.py S5 LINREC
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ PACKAGES = {
 
 
 def imported(module: str, clones: dict[str, str]):
-    """Import a module from an installed package or from a clone. Two packages are called s5."""
+    """Import a module from an installed package or from a clone.
+
+    Two packages are called s5, so modules from clones do not stay in sys.modules.
+    """
     top = module.split(".")[0]
     for clone, path in clones.items():
         if module.startswith(clone):
@@ -120,13 +124,14 @@ def results(case, clones) -> list[np.ndarray]:
     call = imported(module, clones)
     for name in function.split("."):
         call = getattr(call, name)
-    if function.startswith("MambaBlock."):  # a method that does not use its block
+    if function.startswith("MambaBlock."):  # a method that does not use `self`
         call = partial(call, None)
     arguments = dict(case.arguments)
     if "semigroup_op" in arguments:
         arguments["semigroup_op"] = operator(arguments["semigroup_op"])
     ordered = lambda **given: call(*given.values())
-    # Originals in PyTorch may have other argument names. Trees of JAX lose the order of arguments.
+    # Originals in PyTorch may have other argument names, so they get arguments by position. JAX's
+    # trees sort arguments by name, so functions in JAX get arguments by name.
     given = ordered if case.original and case.framework == "torch" else call
     return {"torch": torch_results, "jax": jax_results}[case.framework](given, arguments)
 
