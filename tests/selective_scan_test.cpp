@@ -379,12 +379,12 @@ TEST_CASE("gradients accumulate, alias their inputs and accept empty shapes", "[
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // The gradient of delta overwrites delta; the output overwrites u.
-  call<double, double> position(p, order::time_contiguous, 13);
-  gradients = position.gradients();
-  gradients.delta = position.in.delta.sequence();
-  selective_scan_vjp(position.arrays(), position.in.out_grad.sequence(), gradients,
-                     position.vjp_options(false));
-  CHECK(position.in.delta.elements == once.got.delta.elements);
+  call<double, double> in_place(p, order::time_contiguous, 13);
+  gradients = in_place.gradients();
+  gradients.delta = in_place.in.delta.sequence();
+  selective_scan_vjp(in_place.arrays(), in_place.in.out_grad.sequence(), gradients,
+                     in_place.vjp_options(false));
+  CHECK(in_place.in.delta.elements == once.got.delta.elements);
   call<double, double> over(p, order::time_contiguous, 13);
   selective_scan(over.arrays(), over.in.u.sequence(), over.options());
   CHECK(over.in.u.elements == once.got.out.elements);

@@ -134,7 +134,8 @@ TEST_CASE("calls whose states overwrite arguments give the same bits as calls wi
   const extents shape{.batch = 2, .time = 90, .channel = 3};
   const std::vector<double> numbers = random_numbers(540, 6), gates = random_numbers(540, 7);
   const sequence_view gate(gates.data(), shape);
-  std::vector<double> state(540), sensitivity(540), position = numbers, sensitivity_in_place(540);
+  std::vector<double> state(540), sensitivity(540), state_in_place = numbers,
+                                                    sensitivity_in_place(540);
   const std::vector<double> start = random_numbers(12, 8);
   std::vector<double> last(12), carried = start;
   linear_scan_sensitivity(gate, sequence_view(numbers.data(), shape),
@@ -145,13 +146,14 @@ TEST_CASE("calls whose states overwrite arguments give the same bits as calls wi
                            .final_state = state_view(last.data(), shape),
                            .final_sensitivity = state_view(last.data() + 6, shape)});
   linear_scan_sensitivity(
-      gate, sequence_view<const double>(position.data(), shape),
-      sequence_view(position.data(), shape), sequence_view(sensitivity_in_place.data(), shape),
+      gate, sequence_view<const double>(state_in_place.data(), shape),
+      sequence_view(state_in_place.data(), shape),
+      sequence_view(sensitivity_in_place.data(), shape),
       {.initial_state = state_view<const double>(carried.data(), shape),
        .initial_sensitivity = state_view<const double>(carried.data() + 6, shape),
        .final_state = state_view(carried.data(), shape),
        .final_sensitivity = state_view(carried.data() + 6, shape)});
-  CHECK((position == state));
+  CHECK((state_in_place == state));
   CHECK((sensitivity_in_place == sensitivity));
   CHECK((carried == last));
 }

@@ -52,7 +52,7 @@ struct whole {
   state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
   state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
   /// The resets of steps [begin, end), and the one after the last step.
-  sequence_view<const bool> with_resets(std::int64_t begin, std::int64_t end) const {
+  sequence_view<const bool> resets_of(std::int64_t begin, std::int64_t end) const {
     if (!resets) return {};
     const std::int64_t T1 = shape.time + 1;
     return {reinterpret_cast<const bool*>(reset_mask.data()) + begin,
@@ -116,14 +116,13 @@ struct whole {
 };
 
 /// Random boundaries of parts. A part may be empty.
-inline std::vector<std::int64_t> resets_of(std::int64_t steps, int parts, unsigned seed) {
-  std::vector<std::int64_t> with_resets{0, steps};
+inline std::vector<std::int64_t> boundaries_of(std::int64_t steps, int parts, unsigned seed) {
+  std::vector<std::int64_t> boundaries{0, steps};
   reference::generator bits{seed + 5};
-  while (static_cast<int>(with_resets.size()) <= parts)
-    with_resets.push_back(
-        static_cast<std::int64_t>(bits() % static_cast<std::uint32_t>(steps + 1)));
-  std::sort(with_resets.begin(), with_resets.end());
-  return with_resets;
+  while (static_cast<int>(boundaries.size()) <= parts)
+    boundaries.push_back(static_cast<std::int64_t>(bits() % static_cast<std::uint32_t>(steps + 1)));
+  std::sort(boundaries.begin(), boundaries.end());
+  return boundaries;
 }
 
 /// Calls f(whole sequence, name) for several lengths, both directions, with and without resets and

@@ -22,7 +22,8 @@ void check_parts() {
   split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
     const auto lanes = static_cast<std::size_t>(w.shape.group * w.shape.batch * w.shape.channel);
     for (const int parts : {1, 2, 3, 17}) {
-      const auto with_resets = split::resets_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      const auto boundaries =
+          split::boundaries_of(w.shape.time, parts, static_cast<unsigned>(parts));
       std::vector<part_state<V>> states, grads;
       for (const V& x : w.first) states.push_back(detail::widened_state(x));
       for (const V& g : w.last_grad) grads.push_back(detail::widened_state(g));
@@ -39,8 +40,8 @@ void check_parts() {
         const int i = adjoint ? 2 * parts - 1 - k : k;
         const auto part =
             static_cast<std::size_t>(w.order == direction::forward ? i : parts - 1 - i);
-        const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
-        const part_options options{.order = w.order, .resets = w.with_resets(begin, end)};
+        const std::int64_t begin = boundaries[part], end = boundaries[part + 1];
+        const part_options options{.order = w.order, .resets = w.resets_of(begin, end)};
         const auto gate = w.gates().steps(begin, end);
         const auto entering = narrowed(adjoint ? grads : states);
         const state_view<const V> from(entering.data(), w.shape);
@@ -174,16 +175,17 @@ void check_entering() {
   using V = compute_t<T>;
   split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
     for (const int parts : {1, 3}) {
-      const auto with_resets = split::resets_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      const auto boundaries =
+          split::boundaries_of(w.shape.time, parts, static_cast<unsigned>(parts));
       std::vector<V> states = w.first;
       std::vector<T> x(w.input.size());
       for (int k = 0; k < parts; ++k) {
         const auto part =
             static_cast<std::size_t>(w.order == direction::forward ? k : parts - 1 - k);
-        const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
+        const std::int64_t begin = boundaries[part], end = boundaries[part + 1];
         const auto gate = w.gates().steps(begin, end);
         const auto state = w.over(x).steps(begin, end);
-        const auto resets = w.with_resets(begin, end);
+        const auto resets = w.resets_of(begin, end);
         detail::lane_array<V> ends(w.shape);
         linear_scan(tiled{.threads = 1}, gate, w.inputs().steps(begin, end), state,
                     {.order = w.order, .final_state = ends.view(), .resets = resets});

@@ -47,7 +47,7 @@ def readable(symbol):
     name = re.sub(r"scanrec::|v\d\w+::|cuda::sm_\w+::|detail::|recurrence::|activation::", "", name)
     for written, meant in (
         ("(assume)0", "nothing"),
-        ("(assume)2", "plain"),
+        ("(assume)4", "plain"),
         ("(tile_order)0", "by_ticket"),
         ("(tile_order)1", "in_turn"),
     ):

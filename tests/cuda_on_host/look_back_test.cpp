@@ -400,7 +400,7 @@ TEST_CASE("long sums on GPUs are exact, because partial sums are added in the wi
   // loses the last bit of every term.
   const extents shape{.batch = 1, .time = 1 << 14, .channel = 2};
   const strides per_channel{0, 0, 1, 0};
-  const float term = 1 + 0x1p-13f, zero = 0;
+  const float term = 1 + 0x1p-16f, zero = 0;
   std::vector<float> ones(1 << 15, 1), grad(1 << 15, term), first(2, 1);
   stream s;
   std::vector<double> room(1 << 16);

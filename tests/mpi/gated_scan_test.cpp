@@ -41,9 +41,9 @@ void check_gated_parts(const Cell& cell, mpi::exchange how) {
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
     if (w.constant) return;
     const extents shape = w.shape;
-    const auto with_resets = split::resets_of(shape.time, here.size, 9);
+    const auto boundaries = split::boundaries_of(shape.time, here.size, 9);
     const auto part = static_cast<std::size_t>(here.rank);
-    const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
+    const std::int64_t begin = boundaries[part], end = boundaries[part + 1];
     std::vector<std::uint8_t> zoned(w.input.size());
     for (std::size_t i = 0; i < zoned.size(); ++i) zoned[i] = i % 5 == 0;
     const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(zoned.data()), shape);
@@ -78,14 +78,14 @@ void check_gated_parts(const Cell& cell, mpi::exchange how) {
                              .initial_state = w.first_states(),
                              .entering_state = state_view<V>(r.entering.data(), own),
                              .final_state = state_view<V>(r.last.data(), own),
-                             .resets = w.with_resets(begin, end),
+                             .resets = w.resets_of(begin, end),
                              .zoneout = zones,
                              .exchange = how});
             mpi::gated_scan_vjp(MPI_COMM_WORLD, on, cell, arrays, kept, grad, gradients,
                                 {.order = w.order,
                                  .entering_state = state_view<const V>(r.entering.data(), own),
                                  .final_grad = w.last_grads(),
-                                 .resets = w.with_resets(begin, end),
+                                 .resets = w.resets_of(begin, end),
                                  .zoneout = zones,
                                  .exchange = how});
           });
@@ -102,13 +102,13 @@ void check_gated_parts(const Cell& cell, mpi::exchange how) {
             gated_scan(sequential{}, cell, arrays, output, kept,
                        {.order = w.order,
                         .initial_state = w.first_states(),
-                        .resets = w.with_resets(0, shape.time),
+                        .resets = w.resets_of(0, shape.time),
                         .zoneout = zones});
             gated_scan_vjp(sequential{}, cell, arrays, kept, grad, gradients,
                            {.order = w.order,
                             .initial_state = w.first_states(),
                             .final_grad = w.last_grads(),
-                            .resets = w.with_resets(0, shape.time),
+                            .resets = w.resets_of(0, shape.time),
                             .zoneout = zones});
           });
       extents own = shape;

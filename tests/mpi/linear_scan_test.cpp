@@ -43,7 +43,7 @@ struct results {
                       .initial_state = w.first_states(),
                       .entering_state = states(entering),
                       .final_state = states(last),
-                      .resets = w.with_resets(begin, end),
+                      .resets = w.resets_of(begin, end),
                       .exchange = how});
     // The cotangents of the adjoint serve as tangents.
     mpi::linear_scan_jvp(MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
@@ -51,7 +51,7 @@ struct results {
                          {.order = w.order,
                           .entering_state = state_view<const V>(entering.data(), shape),
                           .initial_tangent = w.last_grads(),
-                          .resets = w.with_resets(begin, end),
+                          .resets = w.resets_of(begin, end),
                           .exchange = how});
     mpi::linear_scan_vjp(
         MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
@@ -60,7 +60,7 @@ struct results {
         {.order = w.order,
          .entering_state = state_view<const V>(entering.data(), shape),
          .final_grad = w.last_grads(),
-         .resets = w.with_resets(begin, end),
+         .resets = w.resets_of(begin, end),
          .exchange = how});
   }
   bool operator==(const results& o) const {
@@ -85,7 +85,7 @@ void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t be
   linear_scan(sequential{}, w.gates(), w.inputs(), w.over(x),
               {.order = w.order,
                .initial_state = w.first_states(),
-               .resets = w.with_resets(0, w.shape.time)});
+               .resets = w.resets_of(0, w.shape.time)});
   linear_scan_vjp(sequential{}, w.gates(), w.over(x), w.grads(),
                   scan_gradients<T>{.gate_grad = w.over(da),
                                     .input_grad = w.over(du),
@@ -93,12 +93,12 @@ void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t be
                   {.order = w.order,
                    .initial_state = w.first_states(),
                    .final_grad = w.last_grads(),
-                   .resets = w.with_resets(0, w.shape.time)});
+                   .resets = w.resets_of(0, w.shape.time)});
   linear_scan_jvp(sequential{}, w.gates(), w.over(x), w.grads(), w.inputs(), w.over(dx),
                   {.order = w.order,
                    .initial_state = w.first_states(),
                    .initial_tangent = w.last_grads(),
-                   .resets = w.with_resets(0, w.shape.time)});
+                   .resets = w.resets_of(0, w.shape.time)});
   const auto same = [&](const std::vector<T>& mine, std::vector<T>& all) {
     const sequence_view<const T> part(mine.data(), shape);
     reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
@@ -116,9 +116,9 @@ void check_parts(mpi::exchange how) {
   using V = compute_t<T>;
   const process here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
-    const auto with_resets = split::resets_of(w.shape.time, here.size, 3);
+    const auto boundaries = split::boundaries_of(w.shape.time, here.size, 3);
     const auto part = static_cast<std::size_t>(here.rank);
-    const std::int64_t begin = with_resets[part], end = with_resets[part + 1];
+    const std::int64_t begin = boundaries[part], end = boundaries[part + 1];
     const results<T> got(w, begin, end, how);
     const std::string where = name + ", rank " + std::to_string(here.rank);
     extents shape = w.shape;
@@ -164,7 +164,7 @@ TEST_CASE("a part with decaying gates has the states of the whole sequence") {
     mpi::linear_scan(
         MPI_COMM_WORLD, on, w.gates().steps(begin, end), sequence_view<const float>(in_place),
         in_place,
-        {.order = order, .initial_state = w.first_states(), .resets = w.with_resets(begin, end)});
+        {.order = order, .initial_state = w.first_states(), .resets = w.resets_of(begin, end)});
     w.check_states({x.data(), own}, begin, end, where + ", in place");
   }
   // Even gates: products soon vanish modulo 2^32.
