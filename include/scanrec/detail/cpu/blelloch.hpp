@@ -14,8 +14,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Level 0 holds the maps of the steps. Node k of level l + 1 is the map of nodes 2k and 2k + 1 of
 /// level l. The levels are contiguous in memory. On the way down, the state before a node replaces
-/// its map. A left child gets the state of its parent. A right child gets that state after the map
-/// of its sibling.
+/// its map. A left child gets the state of its parent. A right child gets that state with the map
+/// of its sibling applied.
 ///
 /// If a level has an odd number of nodes, the last has no sibling. Neither its map nor the maps
 /// above it are needed, so the number of steps need not be a power of two.
@@ -161,7 +161,7 @@ struct tree_scan : map_scan {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence that is in scan order.
+/// Runs a recurrence whose arrays are in scan order (problem.hpp).
 template <class R>
 void run_recurrence(const blelloch& backend, const R& recurrence, const problem& p) {
   detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
@@ -172,7 +172,7 @@ inline materialised_scan_plan describe(const blelloch& backend, const problem& p
   return detail::describe_materialised(detail::tree_scan{}, p, backend.threads);
 }
 
-/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Workspaces of at most 8 KiB are on the stack.
 inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
   return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;
 }

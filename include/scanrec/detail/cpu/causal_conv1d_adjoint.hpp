@@ -29,8 +29,8 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
         grad_(this->take_rows(size_.steps + before_, memory)) {}
 
   /// Computes the gradients of steps [begin, end), and adds the tile's gradients of the weights and
-  /// the bias to `sums`. The layout is (pack, tap or bias, lane), with the current step's tap first
-  /// and the bias last. `sums` is null if neither gradient is requested.
+  /// the bias to `sums`. `sums` has the layout (pack, tap or bias, lane), with the current step's
+  /// tap first and the bias last. It is null if neither gradient is requested.
   void run(std::int64_t begin, std::int64_t end, double* sums) {
     const std::int64_t steps = end - begin;
     const std::int64_t last = std::min(end + before_, p_.time), read = last - begin;

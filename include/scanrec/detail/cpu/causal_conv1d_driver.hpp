@@ -2,7 +2,7 @@
 // Divides a causal convolution into parts, runs them, and sums the gradients of the weights.
 //
 // A part consists of some steps of some channels of one sequence. Parts are independent. Each also
-// reads the width - 1 steps before it, and in the adjoint those after it.
+// reads the width - 1 steps before it, and in the adjoint as many after it.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,24 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The constants of the division.
+/// The constants that decide how a call is divided into parts.
 struct conv1d_policy {
   /// Elements of a part, unless this makes more than `most_parts` parts.
   static constexpr std::int64_t part_elements = 16 * 1024;
-  /// Limits the memory of the sums of gradients, one set per part.
+  /// Approximate limit on the number of parts. In the adjoint each part has sums of gradients,
+  /// which take memory.
   static constexpr std::int64_t most_parts = 1024;
   /// Elements per thread below which another thread costs more than it saves.
   static constexpr std::int64_t thread_elements = 32 * 1024;
 };
 
-/// The division of a call into parts. It depends on shape and layout; only `workers` depends on the
-/// threads.
+/// The parts of a call. They depend on shape and layout; only `workers` depends on the threads.
 struct conv1d_plan {
   int lanes = 1, workers = 1;
   conv1d_tile_size tile;
   std::int64_t time = 0;
   std::int64_t packs = 0;       // of all channels
-  std::int64_t blocks = 0;      // of all channels, each as many packs as a tile has
+  std::int64_t blocks = 0;      // blocks of channels; a block has as many packs as a tile
   std::int64_t part_steps = 1;  // a multiple of the steps of a tile
   std::int64_t pieces = 1;      // pieces of time per sequence
   std::int64_t parts = 0;
@@ -157,12 +157,13 @@ class conv1d_vjp_run {
  private:
   [[nodiscard]] bool has_sums() const { return p_.weight_grad.present() || p_.bias_grad.present(); }
   [[nodiscard]] std::int64_t pieces() const { return p_.batch * plan_.pieces; }
-  // Number of sums of a pack: one per tap and one for the bias.
+  // Number of sums of a pack: for each lane, one per tap and one for the bias.
   [[nodiscard]] std::int64_t pack_sums() const { return (p_.width + 1) * W; }
   [[nodiscard]] double* sums_of(std::int64_t piece, std::int64_t pack) const {
     return sums_ + (piece * plan_.packs + pack) * pack_sums();
   }
-  // Adds the sums of all pieces of time in their order.
+  // Adds the sums of all sequences and pieces of time, in order, and stores the gradients of a
+  // pack.
   void store_sums(std::int64_t pack) const {
     const std::int64_t channel = pack * W, count = std::min<std::int64_t>(W, p_.channels - channel);
     for (std::int64_t k = 0; k <= p_.width; ++k) {

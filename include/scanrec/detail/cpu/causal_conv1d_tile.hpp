@@ -19,8 +19,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The size of tiles. If channels are contiguous, a tile has several packs, whose rows are loaded
-/// together. Otherwise it has one pack.
+/// The size of tiles. If channels are contiguous, a tile may have several packs, whose rows are
+/// loaded together. Otherwise it has one pack.
 struct conv1d_tile_size {
   std::int64_t packs = 1, steps = 64;
 
@@ -77,7 +77,8 @@ class conv1d_tile {
   }
   [[nodiscard]] std::int64_t packs() const { return (channels_ + W - 1) / W; }
 
-  /// Loads inputs from step `first` on, which may be up to width - 1 steps before step 0.
+  /// Loads the inputs of steps [first, last). `first` may be as low as -(width - 1); steps before
+  /// step 0 come from the initial state.
   void load_inputs(std::int64_t first, std::int64_t last) {
     const std::int64_t history = std::clamp<std::int64_t>(-first, 0, last - first);
     if (p_.initial.present())
@@ -87,7 +88,7 @@ class conv1d_tile {
     load(p_.x, first + history, last - first - history, x_ + history * size_.packs);
   }
   /// Sets seen_[i] to the number of earlier steps that the output of step begin + i depends on.
-  /// Returns whether all depend on width - 1 steps; in this case seen_ may be left unset.
+  /// Returns whether all outputs depend on width - 1 steps. In this case seen_ may be left unset.
   bool find_sequences(std::int64_t begin, std::int64_t end) {
     if (!p_.resets.present() && (history_counts_ || begin >= before_)) return true;
     bool uniform = true;
@@ -120,8 +121,9 @@ class conv1d_tile {
       }
     }
   }
-  /// Calls f(S{}) if all of these arrays store S and a kernel can read them in place: four taps,
-  /// whole packs of contiguous channels. Returns whether it did.
+  /// Calls f(S{}) if all of these arrays store S and a kernel can read them in place. This requires
+  /// four taps, whole packs of contiguous channels, and outputs that all depend on width - 1 steps
+  /// of x. Returns whether f was called.
   template <class F>
   bool in_place(std::int64_t begin, bool uniform, std::initializer_list<const row_array<V>*> arrays,
                 F f) const {

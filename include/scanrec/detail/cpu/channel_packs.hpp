@@ -22,7 +22,7 @@ struct channel_packs {
   using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// The state and running sums of the channels of a lane.
+  /// The state and running sums of one pack of channels, or of several packs joined to a wider one.
   template <class Lane>
   struct carried {
     Lane state;
@@ -42,15 +42,15 @@ struct channel_packs {
 
   // The order of a block: `steps` steps of one pack, then of the next pack. `descending` goes from
   // the last pack to the first, for calls that read most arrays towards lower addresses. Hardware
-  // prefetchers follow addresses that only rise or only fall. They do not follow ascending rows
-  // that descend from one row to the next.
+  // prefetchers follow addresses that only rise or only fall. They lose track if each row is read
+  // upwards but the next row lies below it.
   struct course {
     std::int64_t steps;
     bool descending;
     std::int64_t prefetch = 0;  // steps ahead; 0: none
   };
 
-  // Calls f(position, pack) for the packs of one row after another.
+  // Calls f(position, pack) for all packs, row by row.
   template <assume Assume, class F>
   static SCANREC_INLINE void for_rows(const block& where, course way, F f) {
     const std::int64_t rows = where.end - where.begin;
@@ -83,7 +83,8 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // Joins and splits whole carries. Only sums over time are copied.
+  // Joins and splits carries: states and running sums. Of the sums, only those over time are
+  // copied.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};

@@ -23,7 +23,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 // ---- the axis of the lanes ----------------------------------------------------------------------
 
-/// The axis along which most bytes are contiguous.
+/// The axis along which most bytes are contiguous. It is always the channels if there are few
+/// steps, and otherwise time if there is one channel.
 inline recurrence::lane_axis choose_axis(const problem& p) {
   using recurrence::lane_axis;
   if (p.shape.time < pack_bytes::time_lanes_of(p)) return lane_axis::channel;
@@ -70,11 +71,11 @@ inline lane_layout choose_layout(const problem& p) {
 
 // ---- constraints of sums ------------------------------------------------------------------------
 
-/// A sum over other axes than time keeps the time axis: it has one value per step. It needs all its
-/// rows in one work item and all its channels in one strip, so that no accumulator of length T is
-/// shared by work items. The accumulators of a work item have no row axis (batch or group). So if
-/// a sum keeps one row axis and adds over the other, a work item has only one index of the axis
-/// that is kept.
+/// A sum over other axes than time keeps the time axis: it has one value per step. It needs all
+/// rows over which it adds in one work item, and if it adds over channels, all channels in one
+/// strip. Work items then share no accumulator of length T. If a work item processes its rows one
+/// after another, its accumulators have no row axis (batch or group). So if a sum keeps one row
+/// axis and adds over the other, such a work item has only one index of the axis that is kept.
 struct demands_of_sums {
   bool any = false;                                     // whether there are sums
   bool time_kept = false;                               // whether a sum keeps the time axis
@@ -104,8 +105,8 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
-/// Fewest elements of a work item if rows are short. It is so small that many threads finish their
-/// work items of a large call at about the same time.
+/// Fewest elements of a work item if rows are short. It is so small that many threads of a large
+/// call finish at about the same time.
 inline std::int64_t elements_of_item(const problem& p) {
   return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
                     tile_policy::item_elements / 4, tile_policy::item_elements);
@@ -139,7 +140,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
       chosen.widest =
           std::min(chosen.widest, policy::recompute_bytes / memory::checkpoint_interval /
                                       (moved.read_per_site + p.recomputed_bytes) / lanes * lanes);
-    if (sums.crosses_channels)  // these strips are the same for all threads
+    if (sums.crosses_channels)  // these strips must not depend on the threads
       chosen.widest = std::min(
           chosen.widest,
           std::max(policy::least_strip_bytes / p.compute_bytes,
@@ -161,9 +162,10 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split if there are fewer work items than threads that the call can use, and enough
-/// elements and steps for several tiles. With few threads the split costs little, because a thread
-/// that has a whole work item reads each tile once.
+/// Time is split if there are fewer work items than threads that a call of this size can use, and
+/// enough elements and steps for several tiles. The number of threads that the caller requests
+/// plays no part. With few threads the split costs little, because a thread that has a whole work
+/// item reads each tile once.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -290,8 +292,8 @@ inline bool sums_in_turns(const tile_plan& plan) {
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
 }
 
-/// `threads`, `tile_steps` and `stream_bytes` are the caller's choices; 0 leaves them to the
-/// policy.
+/// Makes the plan. `threads`, `tile_steps` and `stream_bytes` are the caller's choices; 0 leaves
+/// them to the policy.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
   using policy = tile_policy;

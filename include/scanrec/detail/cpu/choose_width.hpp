@@ -17,9 +17,9 @@ struct width_choice {
 /// The costs that decide between widths.
 struct width_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
-  std::int64_t channel_bytes = 1;  // per channel and pass
+  std::int64_t channel_bytes = 1;  // per channel: of one step; of all with lanes along time
   std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
-  std::int64_t rows = 1;           // number of work items with one strip per row
+  std::int64_t rows = 1;           // number of work items if no row is divided
   std::int64_t tiles = 1;          // per work item, if workers may take turns
   bool split = false;              // whether a tile may be reduced before its carry is known
 };

@@ -57,8 +57,8 @@ struct doubling_scan : map_scan {
     if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
     for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
       const std::int64_t low = (first + apart) * width, count = steps * width - low;
-      // Elements before `low` are final. The previous pass wrote the range below to one buffer
-      // only, so copy it to the other.
+      // Elements before `low` are final. The previous pass wrote some of them to one buffer only,
+      // so this loop copies those to the other.
       if (plan.shape.shared)
         for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
           to.store(i, from.template load<Map>(i));
@@ -84,7 +84,7 @@ struct doubling_scan : map_scan {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence that is in scan order.
+/// Runs a recurrence whose arrays are in scan order (problem.hpp).
 template <class R>
 void run_recurrence(const hillis_steele& backend, const R& recurrence, const problem& p) {
   detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
@@ -95,7 +95,7 @@ inline materialised_scan_plan describe(const hillis_steele& backend, const probl
   return detail::describe_materialised(detail::doubling_scan{}, p, backend.threads);
 }
 
-/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Workspaces of at most 8 KiB are on the stack.
 inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
   return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;
 }

@@ -21,7 +21,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The accumulators of a summed output, as accumulators<S> without its type.
+/// The accumulators of a summed output: accumulators<S> without the type S.
 struct sum_view {
   std::byte* data = nullptr;
   std::int64_t offset = 0;
@@ -53,10 +53,10 @@ struct slots_in_use {
 };
 
 /// The functions of a recurrence. Slots hold the carries from step to step, reductions the maps of
-/// tiles, and carries the states between tiles of a work item whose time is split. Only the
-/// recurrence knows the types of these arrays.
+/// tiles, and carries the states between the tiles of a work item. Only the recurrence knows the
+/// types of these arrays.
 struct kernel_table {
-  int lanes;  // channels or steps per slot
+  int lanes;  // channels or steps per pack
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
   /// Processes the tile from the states in the slots, and flushes running sums.
@@ -72,7 +72,7 @@ struct kernel_table {
   /// loop.
   bool (*advance)(const void* recurrence, bool first, const slots_in_use&,
                   const std::byte* reductions, std::byte* carries);
-  /// The same after the tile has been processed, if advance() returned false.
+  /// Computes the carries after a tile that has been processed, if advance() returned false.
   void (*advance_from_state)(const slots_in_use&, const std::byte* reductions,
                              const std::byte* slots, std::byte* carries);
 

@@ -31,7 +31,7 @@ struct kernels_by_channel
   using position_if = typename loops::template position_if<Assume>;
   using position = typename loops::position;
 
-  /// Steps that a lane may add before its sums are flushed.
+  /// Steps whose terms a lane may add before its sums are flushed.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
   static constexpr bool flushes_itself = false;
 
@@ -63,8 +63,8 @@ struct kernels_by_channel
       u = step.act(u);
     }
   };
-  /// The packs of a row that multiply their factors step by step. If all steps have the same
-  /// factor, multiply_steady takes a power. If all channels have the same factors, the first pack
+  /// Which packs of a row multiply their factors step by step. If all steps have the same factor,
+  /// multiply_steady takes a power. If all channels have the same factors, the first pack
   /// multiplies, and copy_factors copies the product to the others.
   struct multiplying {
     bool first, others;
@@ -246,12 +246,13 @@ struct kernels_by_channel
   // Packs are composed row by row, in memory order. A single pack is the exception: row by row, its
   // map would go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
-  // If the arrays are in memory, each row is processed from end to end before the next. Descending
-  // blocks that ascend within groups of packs defeat hardware prefetchers (the adjoint took 1.7
-  // times as long). If they are in cache, several steps of a pack, or of packs side by side, are
-  // processed at a time. The number of packs side by side depends on the number of registers. It
-  // must not affect the order of sums, so calls that sum over lanes are processed row by row. A
-  // block with fewer channels than a pack has a single state, which stays in registers.
+  // If the arrays are in memory, each row is processed from end to end before the next. Reading
+  // groups of packs in ascending order within a descending block defeats hardware prefetchers (the
+  // adjoint took 1.7 times as long). If the arrays are in cache, several steps of a pack, or of
+  // packs side by side, are processed at a time. The number of packs side by side depends on the
+  // number of registers. It must not affect the order of sums, so calls that add to accumulators at
+  // every step are processed row by row. A block with fewer channels than a pack has a single
+  // state, which stays in registers.
   template <assume Assume, class Composed>
   static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
                          course way) {

@@ -16,7 +16,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct kernels_by_element : element_maps<R> {
   static constexpr int lanes = 1;
-  /// Steps that a lane may add before its sums are flushed.
+  /// Steps whose terms a lane may add before its sums are flushed.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
   static constexpr bool flushes_itself = false;
   using lane = simd::lane_t<typename R::value, 1>;
@@ -48,10 +48,10 @@ struct kernels_by_element : element_maps<R> {
       r.flush(position{where.begin, where.channel + c}, slots[c].sums);
   }
 
-  /// Steps that are composed before they are added to the map of all steps. Also the steps that are
-  /// processed before they are reduced, if a tile is read once.
+  /// Steps whose maps are composed before the result is composed with the map of all steps. If a
+  /// tile is read once, this many steps are reduced and then processed.
   static constexpr std::int64_t few_steps = 256;
-  /// The same for rows with several channels, which are processed one after another.
+  /// The same number if rows have several channels.
   static constexpr std::int64_t few_rows = 32;
 
   static void clear(const block&, reduction*) {}  // the map of the first step initialises it

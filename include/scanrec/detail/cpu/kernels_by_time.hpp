@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs tiles with lanes along time: consecutive steps in one pack, scanned in registers.
 //
-// A pack has a few vectors. Neighbouring steps are composed until one vector is left. It is scanned
-// in log2(lanes) doubling shifts and applied to the carry. The states of the other steps follow on
-// the way back.
+// A pack has four vectors, of simd::lanes_v lanes each. Neighbouring steps are composed until one
+// vector is left. It is scanned in log2(vector) doubling shifts, and the scan is applied to the
+// carry. The states of the other steps follow on the way back.
 //
 // A pack is processed step by step if its lanes do not compose (at a reset or the edge of the
-// sequence) or if its last state is not finite. In this case, a product of factors may have
-// overflowed where the sequential loop stays finite, or may have vanished and dropped an infinity.
-// docs/numerics.md lists the cases that the last state does not show.
+// sequence) or if its last state is not finite. Such a state may come from a product of factors
+// that overflowed where the sequential loop stays finite, or that underflowed to 0 and turned an
+// infinity into NaN. docs/numerics.md lists the cases that the last state does not show.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
-  /// Steps that a pack may add before its sums are flushed.
+  /// Steps after which sums are flushed: each of their lanes has then added tile_policy::sum_steps
+  /// terms.
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps * lanes;
   /// Whether run() flushes its own sums.
   static constexpr bool flushes_itself = true;
@@ -131,8 +132,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   // The map of all packs so far, except for up to three packs that wait for a fourth. Each pack is
   // composed down to a vector, four vectors to one vector, and the lanes of this vector to one map.
   //
-  // The factor of four packs is multiplied in the wide type if it is near 1 (see scan_states in
-  // maps/lane_scans.hpp). In this case these packs are read once more.
+  // The factor of four packs is multiplied again in the wide type if its absolute value exceeds 1/2
+  // (see scan_states in maps/lane_scans.hpp). In this case these packs are read once more.
   struct maps_of_packs {
     static constexpr bool used = true;
     map all = map::identity();
@@ -175,8 +176,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     return maps;
   }
 
-  // The products of factors in the wide type. Out of line, so that the maps need not stay in
-  // registers for them.
+  // The products of factors in the wide type. These functions are out of line and load the maps
+  // again, so that the loop over packs need not keep them in registers.
   template <class Position>
   [[gnu::noinline]] static carry factor_of(R r, Position at) {
     return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Loads the maps of steps into slots (see map_scan in materialised.hpp), and finishes steps from
-// the states before them, by packs of channels or of steps.
+// the states before them. The lanes of a pack are channels or steps.
 #pragma once
 
 #include <algorithm>

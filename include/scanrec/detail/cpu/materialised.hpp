@@ -44,8 +44,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///       run()                                called after all maps are loaded
 ///       to_finish(line, begin, end, worker)  maps whose slot t holds the state before step t
 ///
-/// A line is one sequence, or the channels of a pack. Lines are numbered row by row. A slot holds
-/// the map of one step for the channels of a line; after the scan, it holds a state.
+/// A line is one sequence if lanes are along time, otherwise all channels of the strip in one row.
+/// Lines are numbered row by row. A slot holds the map of one step for the channels of a line;
+/// after the scan, it holds a state.
 struct map_scan {
   /// Whether maps are loaded and finished a few steps at a time, through a small buffer.
   static constexpr bool by_blocks = false;
@@ -188,7 +189,7 @@ class materialised_call {
     });
   }
 
-  // Runs the forward recurrence for a checkpoint interval, whose states another recurrence reads.
+  // Runs the forward recurrence for a checkpoint interval. The adjoint then reads its states.
   template <class Forward>
   void rerun(const Forward& r, const block& where, const materialised_plan& plan,
              std::byte* memory) const {
@@ -254,7 +255,7 @@ class materialised_call {
   std::atomic<std::int64_t> turn_{0};  // the block whose sums are added to the totals next
 };
 
-/// Runs a recurrence that is in scan order on a materialising backend.
+/// Runs a recurrence, whose arrays are in scan order (problem.hpp), on a materialising backend.
 template <class Scan, class Backend, class R>
 void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
   const materialised_plan plan = plan_materialised(scan, p, backend.threads);

@@ -86,13 +86,13 @@ struct materialised_plan {
   std::int64_t line_elements = 0;  // elements per line and plane
   std::int64_t pass_steps = 0;     // most steps that are loaded or finished at once
   std::int64_t finish_steps = 0;   // steps of a line that a worker finishes at a time
-  std::int64_t plane = 0;          // elements per plane of a work item
-  std::int64_t buffer_bytes = 0;   // all planes of a work item
+  std::int64_t plane = 0;          // elements per plane of a work item or (by_blocks) a buffer
+  std::int64_t buffer_bytes = 0;   // all planes of a work item or a buffer
   std::int64_t maps_bytes = 0;     // per work item in progress
   std::int64_t scratch_bytes = 0;  // additional memory of the scan
   recompute_scratch recomputed{};  // per worker
   std::int64_t item_begin = 0;     // offset, after accumulators and recomputed states
-  std::int64_t worker_bytes = 0;   // including one work item
+  std::int64_t worker_bytes = 0;   // including one work item unless it is shared
   std::int64_t totals_bytes = 0;
   std::int64_t alignment = 64;  // of the scratch and of all its parts
   std::int64_t workspace_bytes = 0;

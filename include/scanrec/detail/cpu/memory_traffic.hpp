@@ -19,7 +19,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 struct traffic {
   std::int64_t bytes = 0;          // all arrays, each counted once
   std::int64_t read_per_site = 0;  // bytes per (batch, time, channel), without broadcasts
-  std::int64_t descending = 0;     // part of it that is read towards lower addresses
+  std::int64_t descending = 0;     // part of read_per_site that is read towards lower addresses
   bool gaps = false;               // whether there are gaps between rows that are read
 };
 inline traffic traffic_of(const problem& p) {
@@ -39,8 +39,9 @@ inline traffic traffic_of(const problem& p) {
   return t;
 }
 
-/// Number of steps that kernels prefetch ahead. It is 0 if the hardware prefetches: with lanes
-/// along channels, if rows are contiguous in memory and a strip is a whole row or one pack.
+/// Number of steps that kernels prefetch ahead. It is 0 if the hardware prefetches. With lanes
+/// along time, that is the case if addresses ascend. With lanes along channels, it is if rows have
+/// no large gaps between them and a strip is a whole row or one pack.
 inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
                                     const traffic& moved) {
   using policy = tile_policy;

@@ -50,7 +50,8 @@ class kept_memory {
 template <class R, std::size_t Pairs>
 class planned_call {
  public:
-  /// `may_alias` and `descending`: see problem_builder::prepare.
+  /// `may_alias`: pairs of arrays that may alias. `descending`: whether the scan runs backwards in
+  /// time (see to_scan_order).
   planned_call(const tiled& backend, const R& r, const problem& p,
                const std::array<in_place_pair, Pairs>& may_alias, bool descending)
       : recurrence_(r),
@@ -78,8 +79,8 @@ class planned_call {
   }
 
   /// Moves the arrays to other memory. `given` has one pointer per array, in the order of the
-  /// problem; null keeps the current memory. Throws argument_error and changes nothing if the call
-  /// would throw.
+  /// problem; null keeps the current memory. Throws argument_error and changes nothing if a call
+  /// with these arrays would throw.
   template <std::size_t N>
   void move_to(const std::array<const void*, N>& given) {
     std::array<const std::byte*, most_arrays> next;
@@ -139,8 +140,8 @@ class planned_call {
 
   // ---- moving arrays to other memory -----------------------------------------------------------
 
-  // The byte range of an array. If it has a reset after the last step, one step is added at either
-  // end.
+  // The byte range of an array. If it has a reset after the last step, one step is added at both
+  // ends.
   static byte_range reach_of(const array_use& array) {
     byte_range reach = range_of(array);
     if (array.one_step_more) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs calls on rows (selective scans and causal convolutions), and allocates their memory and that
-// of each worker.
+// Runs selective scans and causal convolutions, whose arrays are rows of any stored type
+// (recurrence/rows.hpp). Allocates the memory of a call and of each worker.
 #pragma once
 
 #include <concepts>
@@ -58,8 +58,8 @@ class worker_rooms {
   std::int64_t bytes_ = 0;
 };
 
-/// Runs a call. Run<V, W> takes memory from an arena in its constructor, and runs the call in
-/// operator(). Its plan_type divides the call.
+/// Runs a call with W lanes. Run<V, W> takes memory from an arena in its constructor, and runs the
+/// call in operator(). Its plan_type divides the call into tasks.
 template <template <class, int> class Run, int W, class Problem>
 void run_rows(const char* call, const Problem& p, const call_workers& workers) {
   using V = typename Problem::value;
@@ -74,7 +74,7 @@ void run_rows(const char* call, const Problem& p, const call_workers& workers) {
   const executor by_default{};
   run(workers.on != nullptr ? *workers.on : by_default);
 }
-/// Bytes of memory of the call.
+/// Bytes of the workspace of the call.
 template <template <class, int> class Run, int W, class Problem>
 std::int64_t rows_bytes(const Problem& p, int threads) {
   using V = typename Problem::value;

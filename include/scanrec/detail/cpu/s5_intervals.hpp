@@ -51,7 +51,7 @@ class discretised_row {
       scale *= h_.template cast<complex>();
       return;
     }
-    // exp(z) - 1 with a = exp(Re z) - 1 and b = sin(Im z / 2): (a (1 - 2 b^2) - 2 b^2, ...).
+    // Re(exp(z) - 1) = a (1 - 2 b^2) - 2 b^2, where a = exp(Re z) - 1 and b = sin(Im z / 2).
     e_ = z_.real().exp();
     a_ = z_.real().unaryExpr([](R x) { return std::expm1(x); });
     b_ = (z_.imag() / R(2)).sin();
@@ -67,7 +67,7 @@ class discretised_row {
   void vjp(const G& gate_grad, const S& scale_grad) {
     const auto h = h_.template cast<complex>();
     if (method_ == discretisation::bilinear) {
-      square_ = (R(1) - z_ / R(2)).inverse();  // d; scale is h d
+      square_ = (R(1) - z_ / R(2)).inverse();  // scale is h times this
       by_lambda = (scale * square_).conjugate() * gate_grad +
                   (scale.square() / R(2)).conjugate() * scale_grad;
       square_ = square_.square();
@@ -75,6 +75,7 @@ class discretised_row {
           ((lambda_ * square_).conjugate() * gate_grad + square_.conjugate() * scale_grad).real();
       return;
     }
+    // scale = h phi(z) with phi(z) = (exp(z) - 1) / z. Its derivative with respect to lambda is
     // h^2 phi'(z) = (h exp(z) - scale) / lambda. For |z| < 1, the series of phi' is used.
     constexpr int terms = sizeof(R) == 4 ? 12 : 22;
     square_.setConstant(lambda_.size(), coefficients<terms>[terms - 1]);
@@ -85,7 +86,7 @@ class discretised_row {
   }
 
  private:
-  // 1 / (k! (k + 2))
+  // The coefficients of phi': 1 / (k! (k + 2)).
   template <int Terms>
   static constexpr auto coefficients = [] {
     std::array<R, Terms> c{};
@@ -165,7 +166,8 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
                  });
 }
 
-/// The states before step t of sequence b, in one direction: 0 if t is reset or has no predecessor.
+/// Loads the states before step t of sequence b in one direction. They are 0 where a reset
+/// separates them from step t, or if there is neither a step nor an initial state before it.
 template <class R, class Complexes>
 void load_states_before(const s5_vjp_options<R>& options,
                         const sequence_view<const std::complex<R>>& x, std::int64_t b,
@@ -190,8 +192,8 @@ void load_states_before(const s5_vjp_options<R>& options,
 }
 
 /// Computes gradients from v, the gradients of the inputs of the scan in one direction, which are
-/// in `scratch`. Adds the gradients of lambda and log_step to `sums`, writes or adds those of the
-/// intervals, and turns v into the gradients of B u.
+/// in `scratch`. Adds the gradients of lambda and log_step to `sums`, writes those of the intervals
+/// or, backwards in time, adds them, and turns v into the gradients of B u.
 template <class Backend, class R>
 void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<R>& options,
                const sequence_view<const R>& u, const sequence_view<const std::complex<R>>& states,

@@ -13,8 +13,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A system prepared for real matrix products: each complex array is a real array with twice as
-/// many columns.
+/// A system prepared for real matrix products. Each complex state takes two real columns of
+/// to_states and of the array of states, and two real rows of to_outputs.
 template <class R>
 struct s5_products : s5_call<R> {
   using base = s5_call<R>;
@@ -27,7 +27,7 @@ struct s5_products : s5_call<R> {
   // If step sizes vary, the gate is unused and the scale is 1.
   typename system::template vector<complex> gate, scale;
   matrix to_states;   // H x 2P: B_bar, transposed
-  matrix to_outputs;  // 2P (4P) x Q: C, transposed
+  matrix to_outputs;  // 2P x Q, or 4P x Q if bidirectional: C, transposed
 
   s5_products(const char* call, const system& of, bool steps_vary)
       : base{.name = call,
@@ -67,7 +67,7 @@ struct s5_products : s5_call<R> {
   }
   [[nodiscard]] R twice() const { return s.conjugate_symmetry ? R(2) : R(1); }
 
-  /// Calls f(rows of the arrays...) for as many rows at a time as are contiguous in all arrays.
+  /// Calls f(rows of the arrays...) for as many rows at a time as are equally spaced in all arrays.
   template <class F, class... Views>
   static void for_rows(const extents& shape, F f, const Views&... views) {
     const auto all = base::pieces_of(shape, views...);

@@ -20,7 +20,7 @@ class scratch {
  public:
   static constexpr std::int64_t on_stack = 8 * 1024;
 
-  /// `given` is caller-provided memory that is used unless it is empty.
+  /// `given` is caller-provided memory that is used unless its pointer is null.
   scratch(const problem& p, std::int64_t bytes, std::int64_t alignment,
           const std::span<std::byte>& given)
       : alignment_(static_cast<std::align_val_t>(alignment)) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint over a checkpoint interval of a channel block: recomputes states from a checkpoint,
-// and computes gradients backwards in time.
+// The adjoint over a checkpoint interval of a pack of channels: recomputes states from a
+// checkpoint, and computes gradients backwards in time.
 //
-//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: gradient of the sum of C x
+//     l[t] = g[t] C[t] + a[t+1] l[t+1]
 //     u:      delta sum_n l B + D g             A:  sum_t delta l a x[t-1]
 //     delta:  u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l delta u       C:  sum_d g x
 //
-// Complex states use the conjugates of a, A, B, C and x, twice g, and real parts in u and delta.
+// l[t] is the gradient of x[t], and g[t] that of the sum of C x over the states. The other lines
+// are gradients; sum_d adds over channels. For complex states, a, A, B, C and x are conjugated, g
+// is doubled (except in D g), and the gradients of u and delta take real parts.
 #pragma once
 
 #include <algorithm>

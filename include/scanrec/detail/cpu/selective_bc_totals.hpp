@@ -36,7 +36,8 @@ class bc_totals {
     const std::int64_t count = (at.end - at.begin) * row();
     for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
   }
-  /// Stores the sum of all strips of a group in the gradient. Stores 0 if there is no strip.
+  /// Stores the sum of all strips of a group in the gradient. With `none` the group has no strip,
+  /// and the sum is 0.
   void put(std::int64_t group, const selective_position& at, bool none = false) const {
     for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
   }
@@ -68,7 +69,7 @@ class bc_totals {
   row_array<real> grad_[2];
   std::int64_t states_, padded_, groups_;
   bool update_;
-  double* totals_;  // (group, one of two, step, part, state)
+  double* totals_;  // (group, parity of the interval, step, part, state)
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

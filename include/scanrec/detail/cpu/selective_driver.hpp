@@ -200,7 +200,7 @@ class selective_vjp_run {
     }
     turns[k].store(number + 1, std::memory_order_release);
   }
-  // Adds the sums of all sequences to the gradients, in order.
+  // Adds the sums of all sequences, in order. Stores the result in the gradient, or adds it.
   template <class E>
   void put_sums(const value_array<E>& grad, const double* totals, std::int64_t states) const {
     constexpr int parts = is_complex<E> ? 2 : 1;
@@ -222,7 +222,8 @@ class selective_vjp_run {
           }
       }
   }
-  // Adds the sums of all groups of channels.
+  // Adds the sums of all groups of channels. Stores the result in the gradient of the intervals, or
+  // adds it.
   void put_intervals() const {
     for (std::int64_t b = 0; intervals_ != nullptr && b < p_.batch; ++b)
       for (std::int64_t t = 0; t < p_.time; ++t) {

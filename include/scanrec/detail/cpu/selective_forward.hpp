@@ -24,8 +24,8 @@ class selective_forward : selective_tile<V, W> {
   selective_forward(const selective_problem<V>& p, arena& memory)
       : base(p, selective_chunk, false, memory) {}
 
-  /// Updates the states over one interval. At the first interval, `states` starts from the initial
-  /// state.
+  /// Processes one interval: computes its outputs and updates the states. At the first interval,
+  /// `states` starts from the initial state.
   void run(const selective_position& position, state* states) {
     const selective_problem<V>& p = this->p_;
     if constexpr (steps_of_packs)
@@ -55,7 +55,8 @@ class selective_forward : selective_tile<V, W> {
  private:
   static constexpr bool steps_of_packs = base::parts == 1 && W > 1 && W == base::width;
 
-  // Whether the call is a single step with contiguous states in whole packs.
+  // Whether the call is a single step without resets, with contiguous states in whole packs, and
+  // with B and C per step.
   [[nodiscard]] bool is_step_of_packs(const selective_position& position) const {
     const selective_problem<V>& p = this->p_;
     const auto in_packs = [](const value_array<V>& states) {

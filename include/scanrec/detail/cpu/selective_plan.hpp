@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The division of a selective scan: strips of a few packs of channels of one sequence and group, in
+// The plan of a selective scan: strips of a few packs of channels of one sequence and group, in
 // checkpoint intervals of 128 steps.
 #pragma once
 
@@ -11,15 +11,16 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The constants of the division.
+/// The constants behind the plan.
 struct selective_policy {
   /// A strip has four, two or one packs: the largest number that leaves at least this many strips.
   static constexpr std::int64_t enough_strips = 96;
-  /// (steps x channels x states) per thread below which another thread costs more than it saves.
+  /// (sequences x steps x channels x states) per thread below which another thread costs more than
+  /// it saves.
   static constexpr std::int64_t thread_elements = 256 * 1024;
 };
 
-/// The division of a call.
+/// The strips and checkpoint intervals of a call, and its workers.
 struct selective_plan {
   std::int64_t channels = 0, groups = 1;  // channels of a group; groups of a sequence
   std::int64_t group_packs = 0;           // per group of one sequence

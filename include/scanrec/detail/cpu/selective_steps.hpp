@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The loops of the selective scan: lanes along channels, a few states of each channel in registers,
 // over steps whose rows are in cache. States of a step never reach memory, except in the adjoint.
-// There the states of 128 steps for a few states per channel stay in L2.
+// There, gates and states of 128 steps stay in L2, for a few states of each channel at a time.
 #pragma once
 
 #include <cstdint>
@@ -103,7 +103,8 @@ template <class T, int N>
 SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N]);
 
 namespace lane_sums {
-// The lower or upper halves of all segments of 2 H lanes, of x and then of y. fold() adds the two.
+// The lower or upper halves of all segments of 2 H lanes, of x and then of y. fold() adds the upper
+// halves to the lower ones.
 template <int H, int Upper, class V, int... I>
 SCANREC_INLINE V fold_raw(V x, V y, std::integer_sequence<int, I...>) {
   return simd::detail::shuffle_raw<(I / H * 2 * H + Upper * H + I % H)...>(x, y);
@@ -138,8 +139,8 @@ SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N])
   return lane_sums::fold_all<N / 2>(rows);
 }
 
-/// Collects products for some steps and states, and adds their sums over lanes to (step, part,
-/// state).
+/// Collects products for some steps and states, and adds their sums over lanes to an array (step,
+/// part, state).
 template <int NB, class State>
 struct summed_products {
   using lane = simd::real_lane_t<State>;

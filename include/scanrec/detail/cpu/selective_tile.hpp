@@ -76,8 +76,8 @@ class selective_tile {
     return simd::load<lane>(static_cast<const real*>(from.at(0, at_.channel)), from.strides.channel,
                             at_.count);
   }
-  // Loads the states of channels. Real states use load_rows, with the states of a channel in place
-  // of steps.
+  // Loads an array with one value per state and channel: A, a constant B or C, or states. Real
+  // values use load_rows, with the index of the state in place of the step.
   void load_states(const value_array<V>& from, state* to, std::int64_t time = 0) const {
     V* const first = from.at(at_.batch, at_.channel, 0, time);
     if constexpr (parts == 1)
@@ -173,8 +173,8 @@ class selective_tile {
   }
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
-  /// The number of states in a pack of B or C, which does not depend on W; and a number of states
-  /// rounded up to whole packs.
+  /// `width` is the number of states in a pack of B or C, which does not depend on W. padded()
+  /// rounds a number of states up to whole packs.
   static constexpr std::int64_t width = bc_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
@@ -224,7 +224,7 @@ class selective_tile {
   real *b_rows_, *c_rows_;
   state *a_values_, *b_constant_, *c_constant_;
   lane d_, bias_;
-  bool grows_ = false;   // whether some A is above 0
+  bool grows_ = false;   // whether some A has a positive real part
   bool decays_ = false;  // whether all gates of these steps are at most 1
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Stores the maps of a work item as matrix columns, in which the slots of a sequence (one per step,
-// see map_scan in materialised.hpp) are contiguous. They are loaded and finished with lanes along
+// see map_scan in materialised.hpp) are contiguous. Steps are loaded and finished with lanes along
 // either axis.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 enum class shared_gate { nothing, along_channels, in_time };
 
 /// The inputs, factors and resets of a work item's sequences. Sequence (channel, row) has number
-/// channel * rows + row. A shared factor is stored once: for every step in the sequence of the
-/// first channel, or for every channel at index `channel`.
+/// channel * rows + row. If channels share factors, the sequence of the first channel holds them.
+/// If a factor is shared in time, factors[channel] holds it.
 template <class Columns, class T>
 struct sequence_columns {
   using maps = map_planes<T>;
@@ -35,7 +35,7 @@ struct sequence_columns {
     return any_resets && resets[sequence * length + t] != 0;
   }
 
-  /// Whether only the states of these slots are needed.
+  /// Whether the slots of a line from `begin` on are needed without their factors.
   bool states_only(std::int64_t line, std::int64_t begin) const {
     return gate == shared_gate::in_time ? begin > 1 : !has_factors(channels_of(line).first);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sequential loop: one lane, one step after another. It is the reference of the tests.
+// The sequential loop: one sequence, one step after another. It is the reference of the tests.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence that is in scan order, step by step.
+/// Runs a recurrence step by step. Its arrays are in scan order: a reverse scan has negated time
+/// strides.
 template <class R>
 void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   using namespace detail;
@@ -96,7 +97,8 @@ inline std::string to_string(const sequential_plan& plan) {
 }
 
 /// Bytes that the sequential backend allocates for a problem: the accumulators of summed gradients,
-/// and the recomputed states of a checkpoint interval. Up to 8 KiB come from the stack.
+/// and the recomputed states of a checkpoint interval. Workspaces of at most 8 KiB are on the
+/// stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   return detail::sums_layout(p, p.shape).total_bytes + detail::recompute_scratch(p, {}, 1).bytes;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Staging: copies a block of a recurrence to memory with contiguous lanes, and its outputs back.
 //
-// Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the
-// last channel, are staged: a few rows at a time, in storage type, padded with zeros. Staging reads
-// all inputs of a block before it writes anything, so it supports every permitted aliasing.
+// Kernels see whole vectors only. Arrays with other strides along the lanes are staged: a few rows
+// at a time, in storage type, padded with zeros. If a call stages any array, it also stages packs
+// with lanes past the last channel. Staging reads all inputs of a block before it writes anything,
+// so it supports every permitted aliasing.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +44,13 @@ class staged_block {
   static constexpr std::int64_t elements = largest <= 16 ? 256 : 64;
 
   /// Most lanes of a pack. If a recurrence reads neighbours, the rows before and after the block
-  /// are staged, too.
+  /// are staged too, so memory_ has room for two more rows of this size.
   static constexpr std::int64_t most_lanes = 16;
 
   /// `where` has at most `lanes` channels, or one channel if lanes are along time. With `writes`
   /// the outputs are staged too. If a recurrence reads a neighbour of the step, the neighbour is
-  /// staged if it is within the `sequence_steps` steps. A reset at a neighbour is staged
-  /// even outside of them, if the mask has an entry there.
+  /// staged if it is within the sequence, which has `sequence_steps` steps. A reset at a neighbour
+  /// is staged even outside of the sequence, if the mask has an entry there.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {

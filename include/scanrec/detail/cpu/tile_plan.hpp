@@ -82,7 +82,7 @@ struct tile_plan : step_plan {
   std::int64_t strips = 0;
   std::int64_t group_span = 1;  ///< groups and batch rows per work item
   std::int64_t batch_span = 1;
-  std::int64_t items = 0;  ///< work items; time is processed in order within each
+  std::int64_t items = 0;  ///< work items: strips of some batch rows
   std::int64_t tasks = 0;  ///< units that workers claim: work items, or tiles of work items
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores

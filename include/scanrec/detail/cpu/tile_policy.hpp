@@ -15,14 +15,15 @@ struct tile_policy {
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 128;
-  /// Time is split if there are fewer packs of sequences than this, one for each of 128 threads.
+  /// Time is split in calls with fewer packs of sequences than this: one pack for each of 128
+  /// threads.
   static constexpr std::int64_t enough_packs = 128;
   /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
   /// threads.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
-  /// Most tiles of a work item whose time is not split, and fewest steps for several tiles.
-  /// Different workers may process such tiles one after another. The call then stores the carries
-  /// of all sequences.
+  /// Most tiles of a work item whose time is not split, and fewest steps of one with several tiles.
+  /// Different workers may process such tiles one after another. With several tiles, the call
+  /// stores the carries of all sequences.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;
   /// Steps between two flushes of running sums: a lane adds this many terms in the compute type.

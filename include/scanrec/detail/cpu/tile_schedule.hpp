@@ -4,9 +4,9 @@
 //
 // A work item is a strip of channels of some batch rows. If there are enough work items, each
 // processes its time in order. If there are few, time is split. Each tile is then reduced to one
-// map when it is first read. Carries are computed from these maps from left to right, in tile
-// order. The tile is processed while it is still in L2, so that every array is read from memory
-// once. A worker that knows the carry does both in one pass, with the same bits.
+// map per sequence when it is first read. Carries are computed from these maps in tile order. The
+// tile is processed while it is still in L2, so that every array is read from memory once. A worker
+// that knows the carry reduces and processes the tile in one pass, with the same bits.
 //
 // Work items that do not wait for others are assigned to workers in blocks. Other tasks are claimed
 // in order from one counter, and sums over broadcast axes are added in the same order.
@@ -302,8 +302,8 @@ class tile_schedule {
     kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                            sum.total_strides);
   }
-  // The same if several workers may process the tiles of a work item: the sums of tiles are added
-  // in order.
+  // Like finish_sums, if several workers may process the tiles of a work item: the sums of tiles
+  // are added in order.
   void finish_item_sums(const job& j, std::int64_t tile) {
     std::atomic<std::int64_t>& added = ready_[plan_.open_items() + j.open];
     tasks_.await(added, tile, j.task);
@@ -355,8 +355,8 @@ class tile_schedule {
   const tile_plan& plan_;
   const scratch_layout& layout_;
   std::byte* memory_;
-  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: tiles whose carry is known,
-                                                // followed by tiles whose sums have been added
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: number of tiles with known carry,
+                                                // then number of tiles whose sums have been added
   bool any_sums_ = false;
   bool in_turns_ = false;  // whether any sum is added to totals
   task_queue tasks_;

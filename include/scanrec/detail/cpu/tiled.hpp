@@ -40,7 +40,7 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence that is in scan order.
+/// Runs a recurrence whose arrays are in scan order (problem.hpp).
 template <class R>
 void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
   const tile_plan plan = detail::plan_for(backend, p);
@@ -55,11 +55,11 @@ inline tile_plan describe(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p);
 }
 
-/// Bytes that the tiled backend allocates for a problem, without the memory of threads. Up to 8 KiB
-/// come from the stack. Without summed gradients this is less than 1/256 of one (batch, time,
-/// channel) array plus a constant per thread. A sum takes its own size in the wide type (double for
-/// float), per thread and once more. A sum with a value per step also takes one state for every
-/// sequence of the rows that it adds.
+/// Bytes that the tiled backend allocates for a problem, without the stacks of threads. Workspaces
+/// of at most 8 KiB are on the stack. Without summed gradients this is less than 1/256 of one
+/// (batch, time, channel) array plus a constant per thread. A sum takes its own size in the wide
+/// type (double for float), per thread and once more. A sum with a value per step also takes one
+/// state for every sequence of the rows that it adds.
 inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p).workspace_bytes;
 }

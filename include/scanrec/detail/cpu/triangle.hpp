@@ -82,7 +82,8 @@ class triangle {
       Eigen::Map<row>(below_ + i * stride_, end) = wides(running_, end).template cast<T>();
     }
   }
-  /// Builds the triangle for equal factors. The last block of rows contains all others.
+  /// Builds the triangle for equal factors. The last block of rows contains every block of the
+  /// others.
   void build_toeplitz(const T& factor, std::int64_t steps) {
     factors_ = &factor, factor_stride_ = 0, steps_ = steps, first_row_ = last_block();
     const std::int64_t most = last_block() + triangle_block;
@@ -111,7 +112,8 @@ class triangle {
     }
     return product;
   }
-  /// The offsets of these maps for columns of inputs, one after another.
+  /// Computes the offset of that map for each column of inputs: the last state from an initial
+  /// state of 0.
   void reduce(const T* inputs, std::int64_t apart, std::int64_t columns, wide* offsets,
               std::int64_t offset_stride) const {
     const Eigen::Map<const row_vector> weights(last_row_, steps_);
@@ -187,7 +189,7 @@ class triangle {
 
   T* below_;       // blocks below the diagonal, row by row
   T* last_row_;    // the weights of inputs in the last state
-  wide* running_;  // the current row
+  wide* running_;  // the current row, or powers of the factor
   std::int64_t stride_;
   const T* factors_ = nullptr;
   std::int64_t factor_stride_ = 0;

@@ -3,8 +3,8 @@
 // = gate[j + 1] ... gate[i]. The states between chunks are scanned. Needs Eigen.
 //
 // The cost depends on the number of columns per L. If the gate is shared in time, L is Toeplitz,
-// and the columns are all chunks of all batch rows. If it is shared along channels, they are all
-// channels of a head. Otherwise there is one column.
+// and the columns are all chunks of all batch rows. If the gate is shared along channels, the
+// columns are the channels of a work item. Otherwise there is one column.
 #pragma once
 
 #include <algorithm>
@@ -248,8 +248,8 @@ class triangular_scan::on {
       }
     });
   }
-  // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)` is
-  // the state after chunk m.
+  // Adds the state before a chunk, times the first gate of the chunk, to the first input of every
+  // chunk but the first. `after(m, x)` is the state after chunk m.
   template <class After, class FactorAt>
   void carry(T* inputs, After after, FactorAt factor_at) {
     wide x{};
@@ -280,7 +280,7 @@ class triangular_scan::on {
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Runs a recurrence that is in scan order.
+/// Runs a recurrence whose arrays are in scan order (problem.hpp).
 template <class R>
 requires(!R::one_by_one) void run_recurrence(const triangular_matmul& backend, const R& recurrence,
                                              const problem& p) {
@@ -299,7 +299,7 @@ inline materialised_scan_plan describe(const triangular_matmul& backend, const p
   return detail::describe_materialised(detail::triangular_scan(backend, p), p, backend.threads);
 }
 
-/// Bytes that the backend allocates for a problem. Up to 8 KiB come from the stack.
+/// Bytes that the backend allocates for a problem. Workspaces of at most 8 KiB are on the stack.
 inline std::int64_t workspace_bytes(const triangular_matmul& backend, const problem& p) {
   return detail::plan_materialised(detail::triangular_scan(backend, p), p, backend.threads)
       .workspace_bytes;

@@ -41,7 +41,7 @@ inline int default_threads() {
 inline constexpr int most_threads = 256;
 
 /// Threads of a call: as many as requested, otherwise at most as many as are useful. The system is
-/// not queried if one thread is useful, because the query takes longer than a small scan.
+/// not queried if only one thread is useful, because the query takes longer than a small scan.
 inline int threads_for(int asked, std::int64_t useful) {
   if (asked > 0) return std::min(asked, most_threads);
   if (useful <= 1) return 1;
@@ -60,8 +60,8 @@ inline void run_workers(int workers, const work_ref& work) {
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (int worker = 0; worker < workers; ++worker) work(worker);
 #else
-  // Not std::thread, which would leave members of std::unique_ptr in the object: their names are
-  // the same for all instruction sets.
+  // std::thread is not used: it would leave members of std::unique_ptr in the object file, under
+  // the same names for all instruction sets.
   const auto run = [&]() noexcept {
     struct helper {
       const work_ref* work;
@@ -113,8 +113,8 @@ class first_failure {
   std::mutex access_;
 };
 
-/// Tells the processor that this thread waits for another. The longer it waits, the more time it
-/// yields.
+/// Tells the processor that this thread waits for another. From spin 256 on, lets the system run
+/// another thread.
 inline void pause(int spin) {
   if (spin < 256) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -30,8 +30,8 @@ SCANREC_INLINE auto every_other(const segmented<Map>& m) {
   return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.reset)};
 }
 
-/// The states before and after every step, the last state in the wide type, and whether all are
-/// finite.
+/// The states before and after every step, the last state in the wide type, and whether the last
+/// state is finite.
 template <class Lane, class Carry>
 struct scanned_states {
   Lane before, after;

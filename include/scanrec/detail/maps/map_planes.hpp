@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Storage of maps in memory, for backends that write all maps: a plane of numbers per real part of
-// a map.
+// Storage of maps, for backends that keep all maps in memory. Each real part of a map has its own
+// plane, an array of numbers.
 //
 // A pack of maps is then a few contiguous vectors, wherever it starts. Neighbours at any distance
 // are read by unaligned loads, whether lanes are channels or steps.
@@ -15,8 +15,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Calls f with every real part of a lane or a map: the parts of the state, of the factor and of
-/// the reset.
+/// Calls f with every real part of a lane or a map. The parts of a map are those of u, of the
+/// factor, and the reset.
 template <class L, class F>
 SCANREC_INLINE void for_parts(L& x, F f) {
   if constexpr (simd::is_complex_lanes<L>)
@@ -45,7 +45,7 @@ struct map_algebra {
   }
 };
 
-/// An array of affine maps of compute type T. Element i of a plane is the part of map i. A state
+/// An array of affine maps of compute type T. Element i of a plane is one part of map i. A state
 /// that is stored in place of a map uses the planes of u.
 template <class T>
 struct map_planes {
@@ -88,7 +88,7 @@ struct map_planes {
   SCANREC_INLINE real reset(std::int64_t i) const {
     return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }
-  /// Stores the constant map x as the first element.
+  /// Stores the state before the first step at element i, as a constant map.
   template <class Map, class L>
   SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
     if (with_resets)

@@ -39,7 +39,7 @@ void store_initial_grad(std::vector<T> grads, const extents& shape, const state_
 }
 /// Runs the adjoint of a sequence that is split into parts. `shape` is the shape of this part.
 ///
-///     check(gradients, final_grad)    throws as the adjoint of this part does
+///     check(gradients, final_grad)    throws what the adjoint of this part would throw
 ///     map()                           the map of this part
 ///     run(gradients, final_grad)      runs the adjoint of this part
 ///

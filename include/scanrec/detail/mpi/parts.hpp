@@ -20,8 +20,8 @@
 
 namespace scanrec::mpi {
 
-/// Thrown if a call of MPI fails, or if another process cannot take part. In the latter case no
-/// process has written anything.
+/// Thrown if a call of MPI fails, if another process cannot take part, or if the processes disagree
+/// about the call. In the last two cases no process has written anything.
 class error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -129,7 +129,7 @@ class parts {
     for (std::size_t i = 0; i < 8; i += 2)
       if (least[i] != -least[i + 1])
         throw error(
-            "scanrec: expected the same shape besides time, type, order and exchange on all "
+            "scanrec: expected the same type, order, exchange and shape (except time) on all "
             "ranks of the communicator, got different ones");
   }
   /// The maps of all parts, in scan order.
@@ -217,8 +217,8 @@ bool all_finite(const std::vector<part_state<T>>& states) {
 template <class T>
 struct foreseen {
   std::vector<part_state<T>> before;  ///< the states before this part; set if position <= known
-  /// Position of the last part whose states before it follow from the maps. Parts after it wait for
-  /// a message.
+  /// Position of the last part for which the states before it follow from the maps. Parts after it
+  /// wait for a message.
   int known;
 };
 /// Folds the maps of all parts but the last.
@@ -235,9 +235,9 @@ foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   }
   return result;
 }
-/// Applies to each part the composed maps of the parts before it. The first of these maps is a
-/// constant. A map that is not finite stays so however MPI groups the composition, so it is enough
-/// that each process checks the states before its part.
+/// Computes the states before each part from the composed maps of the parts before it. The first of
+/// these maps is a constant. A map that is not finite stays so however MPI groups the composition,
+/// so it is enough that each process checks the states before its part.
 template <class T>
 foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   foreseen<T> result;

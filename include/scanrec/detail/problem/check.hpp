@@ -26,7 +26,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// Every array must have fewer bytes than this.
 inline constexpr std::int64_t most_array_bytes = std::int64_t{1} << 52;
 
-/// One axis of an array, or of the difference of two: `count` positions, `step` bytes apart.
+/// One axis of an array, or of the difference of two: `count` positions, `step` bytes (or elements)
+/// apart.
 struct address_term {
   std::int64_t step = 0;
   std::int64_t count = 1;  // 1 or more
@@ -41,9 +42,9 @@ inline void sort_by_step(address_term* terms, int count) {
 
 /// Whether lowest <= sum of step[i] * k[i] + start <= highest for some 0 <= k[i] < count[i].
 ///
-/// Steps are positive and sorted from large to small. The result is exact. The search is short in
-/// all common layouts, where steps nest: each is larger than the distance that all smaller ones
-/// span. If the search visits more than `budget` nodes, the result is true.
+/// Steps are positive and sorted from large to small. The search is short in all common layouts,
+/// where steps nest: each is larger than the distance that all smaller ones span. If the search
+/// visits more than `budget` nodes, the result is true; otherwise it is exact.
 [[gnu::noinline]] inline bool reaches(const address_term* term, const address_term* last,
                                       std::int64_t start, std::int64_t lowest, std::int64_t highest,
                                       int& budget) {

@@ -51,7 +51,8 @@ struct s5_call {
                       use_of("resets", options.resets, read)};
     check_overlaps(name, arrays, std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}});
   }
-  /// Checks the arrays of s5_vjp() that its scan does not check; not the parameter gradients.
+  /// Checks the arrays of s5_vjp() that its scan does not check, except the gradients of the
+  /// parameters.
   void check_vjp(const sequence_view<const R>& u, const sequence_view<const complex>& x,
                  const sequence_view<const R>& y_grad, const sequence_view<complex>& scratch,
                  const sequence_view<R>& u_grad, const s5_vjp_options<R>& options) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Base classes of recurrences with a gate and an input per step: x -> gate * x + input, or a reset.
+// Base classes of recurrences whose steps are affine maps of the state, x -> a * x + u.
 #pragma once
 
 #include <scanrec/detail/maps/lane_scans.hpp>
@@ -7,12 +7,13 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Base of recurrences whose steps are affine maps of a lane.
+/// Base of all such recurrences.
 template <class Value>
 struct affine_maps {
   /// The compute type of states.
   using value = Value;
-  /// Whether a lane is one sequence, without SIMD packs. True if states are vectors, and on GPUs.
+  /// Whether kernels process one sequence per lane, without SIMD packs. True on GPUs, and for
+  /// states that are small vectors (run_lanes_of in field.hpp is an exception).
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
   /// Whether kernels are compiled for assume::whole (all lanes exist, no resets; position.hpp).
   static constexpr bool runs_whole = true;
@@ -29,7 +30,8 @@ struct affine_maps {
   using state_of = Lane;
 };
 
-/// Base of recurrences whose `load` returns a gate and an input.
+/// Base of recurrences whose `load` returns a gate and an input. The state after a step is gate * x
+/// + input, or the input alone at a reset.
 template <class Value>
 struct affine_steps : affine_maps<Value> {
   /// The values that one step reads.
@@ -45,8 +47,9 @@ struct affine_steps : affine_maps<Value> {
 
   reset_field resets;
 
-  /// The map of the step. A reset is a factor of 0, which is exact for finite states. Backends do
-  /// not use maps that are not finite.
+  /// The map of the step. A reset is a factor of 0, which is exact for finite states. For other
+  /// states, backends run the steps one by one or keep the reset beside the map (segmented in
+  /// affine.hpp).
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(position<Axis, Assume> at,
                                              const step<Lane>& read) const {

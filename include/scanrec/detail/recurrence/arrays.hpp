@@ -17,8 +17,8 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// The use of an array: a sequence that is read or written, or one value per sequence that is read
-/// before the first step or written after the last.
+/// The use of an array: a sequence that is read or written, or values per sequence that are read
+/// before the first step or written after the last. Checkpoints count as such values.
 enum class role { none, read, write, start, end };
 
 /// One array, or an std::array of them: its member and its use.
@@ -28,8 +28,8 @@ struct array_entry {
   static constexpr role use = Use;
   /// The step at which the array is read: 0 the current, 1 the next in scan order, -1 the previous.
   static constexpr int neighbour = Neighbour;
-  /// Whether the array may be absent even under assume::whole (all lanes exist, no resets; see
-  /// position.hpp).
+  /// Whether an input may be absent even under assume::whole, or an output even under assume::plain
+  /// (position.hpp).
   static constexpr bool optional = Optional;
   /// Whether the member is a reset_field, whose mask may also be read at a neighbour.
   static constexpr bool is_reset_mask = ResetMask;
@@ -105,9 +105,9 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_list(R& r, F& f,
   (visit(Entries{}), ...);
 }
 
-/// These call f(field), or f(field, its entry in the list), for each array of one use: for_reads
-/// for input sequences and reset masks, for_writes for output sequences, for_starts for the values
-/// read before the first step, for_ends for those written after the last.
+/// These functions call f(field), or f(field, its entry in the list), for each array of one use:
+/// for_reads for input sequences and reset masks, for_writes for output sequences, for_starts for
+/// the values read before the first step, for_ends for those written after the last.
 template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_reads(R& r, F f) {
   visit_list<recurrence::role::read>(r, f, typename R::arrays{});
@@ -179,8 +179,8 @@ constexpr int find_neighbour(recurrence::array_list<Entries...>) {
 /// Number of sequences that a recurrence reads or writes.
 template <class R>
 inline constexpr int sequences_of = count_sequences<R>(typename R::arrays{});
-/// Bytes of the elements that a step of one sequence reads, at least `least` per element. Reset
-/// masks are not counted.
+/// Bytes of the elements that a step of one sequence reads, at least `least` per element. Masks
+/// (resets, zoneout) are not counted.
 template <class R>
 constexpr int bytes_of_step(int least = 1) {
   return add_bytes<R>(least, typename R::arrays{});
@@ -190,8 +190,8 @@ constexpr int bytes_of_step(int least = 1) {
 template <class R>
 inline constexpr int halo_of = find_neighbour(typename R::arrays{});
 
-/// The recurrence with its fields pointing at an element of their row. Inline, because a kernel's
-/// own copy does not stay in registers if its address escapes.
+/// The recurrence with the fields of its sequences moved by some steps and channels. Inline,
+/// because a kernel's own copy does not stay in registers if its address escapes.
 template <class R>
 SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
@@ -235,8 +235,8 @@ SCANREC_INLINE bool shares_factors(const R& r) {
   else
     return false;
 }
-/// Whether an output aliases an array from which factors are computed, so that they cannot be read
-/// again.
+/// Whether an output aliases an array from which factors are computed. Factors cannot be computed
+/// again after such an output is written.
 template <class R>
 SCANREC_INLINE bool overwrites_factors(const R& r) {
   bool any = false;
@@ -269,7 +269,7 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   assume known = layout.whole ? assume::plain : assume::nothing;
   for_reads(r, [&](const auto& field, auto entry) {
     if (std::is_same_v<decltype(field), const recurrence::input_field<bool>&>) {
-      if (field.present()) known = assume::nothing;  // resets, which are rare
+      if (field.present()) known = assume::nothing;  // masks, which are rare
     } else if (!field.present() && !entry.optional) {
       known = assume::nothing;
     } else if (!field.present() || (!layout.scalar && layout.stride_of(field.strides) == 0)) {

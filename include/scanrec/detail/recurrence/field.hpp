@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
+// Fields: the arrays of a recurrence as a kernel sees them, in scan order. A kernel loads and
+// stores one lane value (simd/lanes.hpp) at a time, that is, a scalar or a pack.
 //
 // A kernel owns a copy of the recurrence whose fields point at the first element of a block
 // (`seek`). A `position` selects the lanes of a load or store, relative to that element. Kernels
@@ -60,7 +61,7 @@ struct input_field {
   /// Prefetches the cache lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(position<Axis, Assume> at, std::int64_t gap) const {
-    if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no resets
+    if constexpr (std::is_same_v<S, bool> && (Assume > assume::all_lanes)) return;  // no masks
     if (strides.time == 0) return;  // absent, or a broadcast, which is in cache already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there = reinterpret_cast<std::uintptr_t>(data) +
@@ -89,8 +90,8 @@ struct input_field {
   }
 
  private:
-  // Elements from `data` to the lane with the lowest address at a row. Vector lanes have a stride
-  // of 1, scalar lanes any.
+  // Elements from `data` to the lane with the lowest address at a row. The stride of vector lanes
+  // is 1, that of scalar lanes is any number.
   template <class Lane, class Position>
   SCANREC_INLINE std::int64_t offset(Position at, std::int64_t row) const {
     const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
@@ -165,7 +166,8 @@ struct output_field {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
-      // Packs that are joined side by side never get here: see kernels_by_channel.
+      // Packs that are joined side by side never get here: see run_inside in
+      // kernels_by_channel.hpp.
       if constexpr (Axis == lane_axis::time ||
                     simd::lane_count<Lane> <= simd::lanes_v<compute_t<S>>)
         sums.add(at, value);
@@ -173,7 +175,8 @@ struct output_field {
       add_to_old(*this, at, value);
     }
   }
-  /// Stores one value per lane if the array is present. It is for outputs that are not gradients.
+  /// Stores one value per lane if the array is present. This function is for outputs that are not
+  /// gradients.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void store(position<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]]
@@ -234,7 +237,7 @@ inline constexpr bool is_output_if_given = false;
 template <class S>
 inline constexpr bool is_output_if_given<output_if_given<S>> = true;
 
-/// One value per sequence, read before the first step.
+/// One value per sequence that is read, such as an initial state.
 template <class V>
 struct state_input {
   const V* data = nullptr;
@@ -250,7 +253,7 @@ struct state_input {
   }
 };
 
-/// One value per sequence, written after the last step.
+/// One value per sequence that is written, such as a final state.
 template <class V>
 struct state_output : output_field<V> {
   template <class Lane, lane_axis Axis, assume Assume>
@@ -327,8 +330,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// Lanes of the packs in which kernels process channels. Small vectors have packs here and nowhere
-/// else.
+/// Lanes of the packs in which kernels process channels. No other kernels use packs of small
+/// vectors.
 template <class R>
 inline constexpr int run_lanes_of =
     simd::vectors_in_packs<typename R::value> && !R::any_operator ? simd::lanes_v<typename R::value>
@@ -338,9 +341,9 @@ inline constexpr int run_lanes_of =
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
   bool reversed = false;
-  bool whole = false;   // every array has whole vectors of lanes: nothing is staged
-  bool single = false;  // lanes are single elements
-  bool scalar = false;  // packs have one lane, so the position of its neighbours does not matter
+  bool whole = false;   // nothing is staged: arrays have whole vectors of lanes, or `single`
+  bool single = false;  // sequences are processed one by one, without packs
+  bool scalar = false;  // lanes are scalars, so their stride does not matter
 
   [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
   [[nodiscard]] std::int64_t stride_of(const scanrec::strides& strides) const {

@@ -73,7 +73,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     if (at.rarely(resets.present())) read.reset = resets.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
   }
-  /// The step without its reset. A lane that is zoned out keeps its state.
+  /// The map of the step, without resets. A lane that is zoned out keeps its state.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto continued(position<Axis, Assume> at,
                                            const step<Lane>& read) const {
@@ -141,7 +141,8 @@ struct checkpoint_output : state_output<V> {
   }
 };
 
-/// `Output` is the stored type of the outputs, or none_t. `Kept` is a field that takes the states.
+/// The forward recurrence. `Output` is the stored type of the outputs, or none_t. `Kept` is a field
+/// that takes the states.
 template <class Cell, class Pre, class Output, class Kept>
 struct gated_forward : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
@@ -152,7 +153,7 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane>
   struct sums {};
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
-  static constexpr bool runs_whole = false;  // no output is ever absent
+  static constexpr bool runs_whole = false;  // an absent output is an output_if_given
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
   static constexpr bool keeps_states =

@@ -17,10 +17,10 @@ enum class lane_axis { channel, time };
 enum class assume {
   nothing,    // a pack of channels may have lanes past the last channel
   all_lanes,  // all lanes exist
-  inside,     // no resets; all neighbours are within the sequence. Optional inputs may be absent,
+  inside,     // no masks; all neighbours are within the sequence. Optional inputs may be absent,
               // inputs may be the same for all lanes; outputs are stored, absent, or summed
   whole,      // all_lanes and inside
-  plain,      // as whole; also, the lanes of every input are contiguous and every output is stored
+  plain,      // whole; also, lanes of inputs are contiguous, outputs are stored or output_if_given
 };
 /// Whether a pack of channels may have lanes past the last channel.
 SCANREC_HD constexpr bool may_lack_lanes(assume known) {
@@ -39,7 +39,7 @@ struct position {
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// Returns the condition. It is false at compile time if `Assume` excludes resets and edges.
+  /// Returns the condition. It is false at compile time if `Assume` excludes masks and edges.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume <= assume::all_lanes && condition;
   }

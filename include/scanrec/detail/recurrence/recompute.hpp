@@ -52,8 +52,9 @@ constexpr std::int64_t interval_rows(std::int64_t steps) {
 }
 
 /// Layout of the recomputed states of an interval. Steps read the state of the next step in scan
-/// order, which for the last one is after the interval. Staging (detail/cpu/stage.hpp) copies the
-/// neighbours on both sides, so there are two rows before the first state that is read.
+/// order, which for the last one is after the interval. Staging (detail/cpu/stage.hpp) also copies
+/// the row of the first step and the row before it, so there are two rows before the first state
+/// that is read.
 struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
   std::int64_t states_bytes = 0;     // followed by the carries of the forward pass

@@ -10,10 +10,10 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Resets in scan order. A reset at step t stops the carry from t - 1 to t. A forward call and its
-/// adjoint find this reset at the step that uses the carry. A reverse call and its adjoint find it
-/// at the neighbouring step, hence `shift`. At the edge of the sequence, a reverse call and its
-/// adjoint read the reset after the last step, if the mask has one.
+/// Resets in scan order. A reset at step t stops the carry between t - 1 and t, in both directions.
+/// A forward call and its adjoint need this reset at step t. A reverse call and its adjoint need it
+/// at step t - 1, hence `shift`. At the edge of the sequence, a reverse call and its adjoint read
+/// the reset after the last step, if the mask has one.
 struct reset_field {
   input_field<bool> reset_mask;
   int shift = 0;  // 0: the reset of this step; -1 or +1: of its neighbour in scan order

@@ -98,7 +98,8 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
 }
 #endif
 
-/// Functions that load and store rows of an array of one element type, with W lanes or one.
+/// Functions that load and store rows of an array of one element type, with the lanes of a pack or
+/// with one.
 template <class V>
 struct row_access {
   std::int64_t bytes = 0;
@@ -139,7 +140,7 @@ struct row_array {
                    group * strides.group) *
                       access->bytes;
   }
-  /// Loads W lanes, or one.
+  /// Loads rows of W lanes. W is the number of lanes of a pack, or 1.
   template <int W>
   void load(std::byte* from, std::int64_t steps, int count, V* to) const {
     const auto run = W == 1 ? access->load_one : access->load;

@@ -10,8 +10,8 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// B or C, or its gradient. `steps` has a value per step that a group of channels shares.
-/// `channels` has a time-invariant value per channel. Complex values per step are two arrays,
-/// `steps` and `imaginary`.
+/// `channels` has a time-invariant value per channel. Both have such a value for each state.
+/// Complex values per step are two arrays, `steps` and `imaginary`.
 template <class V, template <class> class Rows = row_array>
 struct bc_array {
   Rows<real_part_of<V>> steps, imaginary;

@@ -17,7 +17,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr bool may_sum =
     !std::is_empty_v<typename R::template sums<simd::lane_t<typename R::value, 1>>>;
-/// Whether this call has sums over time, which are running sums of lanes.
+/// Whether this call has sums over time, for which lanes keep running sums.
 template <class R>
 bool sums_run(const R& r) {
   bool any = false;
@@ -140,7 +140,7 @@ struct sums_layout {
     }
   }
 
-  /// Points the summed outputs at the accumulators of a block, and clears these.
+  /// Clears the accumulators of a block, and points the summed outputs at them.
   template <class R>
   void bind(R& r, const region& box, std::byte* own) const {
     std::fill_n(own, block_bytes, std::byte{0});

@@ -6,8 +6,8 @@
 //     c[T] = final_grad                  initial_grad  = c[0]
 //
 // As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]). The outputs
-// use the carry before the step. Step t reads gate and cotangent at t, and the state at t - 1,
-// which is the next step in scan order.
+// use c[t+1], the carry before the step. Step t reads gate and cotangent at t, and the state of the
+// step before t in time, which is the next step in scan order.
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>

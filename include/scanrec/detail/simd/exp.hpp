@@ -2,15 +2,15 @@
 // exp, and expm1 of numbers that are not positive, over the lane type. A scalar and every lane of a
 // pack run the same operations.
 //
-// Both use one reduction, for y <= 0:
+// Both use one reduction:
 //
 //     n = round(y s / ln 2),  r = y - n (ln 2) / s,  q = expm1(r) = r + r^2 P(r),
 //     exp(y) = 2^(n/s) (1 + q)
 //
-// P is a polynomial. Nothing overflows, the power of two is assembled from the bits of n, and
-// results below the smallest normal number become 0 without a test. s is 1, or 8 for floats with
-// fused multiply-adds. With s = 8, one shuffle reads 2^(j/8) from a table, and P is shorter by two
-// or three terms.
+// P is a polynomial. For y <= 0 nothing overflows. The power of two is assembled from the bits of
+// n. Results below the smallest normal number need no test: they may become 0. s is 1, or 8 for
+// floats with fused multiply-adds. With s = 8, one shuffle reads 2^(j/8), j = n mod 8, from a
+// table, and P is shorter by two or three terms.
 #pragma once
 
 #include <bit>
@@ -61,8 +61,8 @@ SCANREC_INLINE pack<T, N> on_bits(pack<T, N> x, pack<T, N> y, F f) {
   }
 }
 
-// One instruction on x86, which treats NaNs like a > b ? a : b. GCC 12 compiles that expression to
-// two instructions.
+// On x86 this is one instruction, which treats NaNs like a > b ? a : b. GCC 12 compiles that
+// expression to two.
 template <class T, class V>
 SCANREC_INLINE V larger_raw(V a, V b) {
 #if defined(__SSE2__)
@@ -214,17 +214,17 @@ struct exp_polynomial<double, Kind, false> {
        2.75572676630201927e-6, 2.76205794813136257e-7, 2.51007631070101519e-8}};
 };
 // P with a table, for |r| up to 1.004 (ln 2) / 16. The error relative to exp(r) is below 2.7e-8.
-// The table holds the floats nearest to 2^(j/8), minus the amount that the bits of j add to the
-// exponent.
+// The table holds the floats nearest to 2^(j/8), minus the amount that the shifted bits of j add to
+// the mantissa.
 template <>
 struct exp_polynomial<float, exp_kind::exp, true> {
   static constexpr coefficients<float, 2> p{{0.500065f, 0.16667f}};
   static constexpr eight_floats powers{0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
                                        0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7};
 };
-// For expm1, 2^(j/8) = T exp(l), where T has 9 bits, so that 2^k T - 1 is exact for k >= -16.
-// Adding l to r increases |r| to 1.004 (ln 2) / 16 + 0.0015 at most. The error of P relative to
-// expm1(r) is below 6.3e-9.
+// For expm1, 2^(j/8) = T exp(l). T (in `powers`) has 9 bits, so that 2^k T - 1 is exact from k =
+// -16 on. `rests` holds l. Adding l to r increases |r| to 1.004 (ln 2) / 16 + 0.0015 at most. The
+// error of P relative to expm1(r) is below 6.3e-9.
 template <>
 struct exp_polynomial<float, exp_kind::expm1, true> {
   static constexpr coefficients<float, 3> p{{0.5f, 0.16668107f, 0.041669667f}};
@@ -240,7 +240,7 @@ struct exp_parts {
   L power, q;
 };
 
-/// Requires y <= 0, or NaN.
+/// Requires y <= highest, or NaN. Above 0 the power may be infinite; callers then use half of it.
 template <exp_kind Kind, class L>
 SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
   using R = scalar_of<L>;

@@ -3,7 +3,8 @@
 // two of them.
 //
 // Every function here exists for each kind of lane with the same rounding. So a recurrence is
-// written once, and tails, threads and instruction sets do not change any bit.
+// written once, and tails and threads do not change any bit. Instruction sets do so only by the
+// presence of fused multiply-adds.
 //
 // Local variables that hold lanes of several registers are not const. GCC 12 keeps a const object
 // of class type in memory, and each step then stores and reloads it.
@@ -213,7 +214,8 @@ SCANREC_HD SCANREC_INLINE auto narrow(complex_lanes<R> x) {
 
 // ---- lanes of each element type ---------------------------------------------------------------
 
-/// Lanes of the logical vector: 16, or 8 for double. This is one or two cache lines of elements.
+/// Lanes of a vector on every instruction set: 16, or 8 for double and its complex type. This is
+/// one or two cache lines of elements.
 template <class T>
 inline constexpr int lanes_v = 16;
 template <>
@@ -288,7 +290,7 @@ template <int Upper, class R>
 SCANREC_INLINE auto half_of(complex_lanes<R> x) {
   return complex_lanes{half_of<Upper>(x.re), half_of<Upper>(x.im)};
 }
-/// The real number 1 or 0 as a lane. For a matrix, 1 or 0 times the identity.
+/// A small integer as a lane. For a matrix it multiplies the identity. For a vector it must be 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {
   if constexpr (is_complex_lanes<L>) {

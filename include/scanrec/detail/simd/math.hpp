@@ -36,7 +36,7 @@ SCANREC_HD SCANREC_INLINE L reciprocal_of_one_to_two(L d) {
 #endif
   return divide(constant<L>(1), d);
 }
-/// a < b ? yes : no; false for a NaN.
+/// a < b ? yes : no. If a or b is a NaN, the result is `no`.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R select_less(R a, R b, R yes, R no) {
   return a < b ? yes : no;

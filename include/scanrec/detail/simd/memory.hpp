@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loads and stores of lanes: whole vectors, with 16-bit and complex storage and non-temporal
-// stores, and out-of-line functions for any stride and count.
+// Loads and stores of lanes. The functions for contiguous lanes support 16-bit and complex storage
+// and non-temporal stores. Out-of-line functions support any stride and count.
 #pragma once
 
 #include <complex>
@@ -132,7 +132,7 @@ SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
 }
 }  // namespace detail
 
-/// Lane i is p[i], or p[count - 1 - i] if `reversed`.
+/// Lane i is p[i], or p[lane_count<L> - 1 - i] if `reversed`.
 template <class L, class S>
 SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
   using T = typename real_lane_t<L>::value_type;
@@ -193,7 +193,7 @@ template <class V>
 }
 }  // namespace detail
 
-/// p[i] = lane i, or p[count - 1 - i] = lane i if `reversed`.
+/// p[i] = lane i, or p[lane_count<L> - 1 - i] = lane i if `reversed`.
 template <class S, class L>
 SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
   detail::store_registers(p, x, reversed,
@@ -229,8 +229,8 @@ SCANREC_INLINE void store_some_here(S* p, L x, int count) {
     store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
   });
 }
-// Whether the functions below are inlined, which pays off for real numbers because they take few
-// instructions.
+// Whether load_some and store_some are inlined, which pays off for real numbers because these take
+// few instructions.
 template <class L>
 inline constexpr bool few_instructions =
 #if defined(__AVX2__)
@@ -312,7 +312,7 @@ SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count,
   if (stride != 0) {
     store(p, stride, count, load<wide_lane>(p, stride, count) + added);
   } else {
-    // Lanes past the count contain garbage.
+    // Lanes past the count need not be 0.
     alignas(64) W lane[lane_count<L>];
     store_unit(static_cast<W*>(lane), added);
     const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));

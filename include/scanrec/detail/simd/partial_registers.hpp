@@ -32,7 +32,8 @@ inline constexpr bool loads_by_mask =
 #endif
 
 #if SCANREC_BYTE_MASKS
-// One instruction per mask with BMI2, which every CPU with AVX-512 has. Compilers do not find it.
+// A mask takes one instruction of BMI2, which every CPU with AVX-512 has. Compilers do not find
+// this instruction.
 SCANREC_INLINE std::uint64_t first_bits(std::size_t count) {
 #ifdef __BMI2__
   return _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(count));

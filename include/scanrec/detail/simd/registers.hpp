@@ -42,10 +42,10 @@ SCANREC_INLINE void stream_register(void* p, V x) {
   std::memcpy(p, &x, sizeof(V));
 }
 
-// Conversions of unsigned integers of 8 and 16 bits to 32 bits and back (if they fit), for a
-// register of N numbers. These use intrinsics, because GCC 12 expands __builtin_convertvector lane
-// by lane here. The intrinsics are masked, because GCC 12 warns about the undefined operand inside
-// the unmasked ones.
+// Conversions of unsigned integers from 8 and 16 bits to 32 bits, and back to 16 bits if they fit,
+// for a register of N numbers. These use intrinsics, because GCC 12 expands __builtin_convertvector
+// lane by lane here. Those of AVX-512 are masked, because GCC 12 warns about the undefined operand
+// inside the unmasked ones.
 template <int N>
 SCANREC_INLINE auto load_u8(const void* p) {
   using u32 = typename raw<std::uint32_t, N>::type;

@@ -42,7 +42,7 @@ SCANREC_HD SCANREC_INLINE L log1p_of_fraction(L e) {
 }  // namespace detail
 
 /// log(1 + exp(x)) and its slope, the sigmoid. For x above 20 they are x and 1, as in PyTorch.
-/// Error: 6 ULP. A result below the smallest normal number may be 0.
+/// Error for smaller x: 6 ULP. A result below the smallest normal number may be 0.
 template <class L>
 struct value_and_slope {
   L value, slope;

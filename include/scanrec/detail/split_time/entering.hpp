@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Addition of the contribution of the state before a part to a part that was computed from 0.
+// Adds the contribution of the state before a part to the states of the part, which were computed
+// from a state of 0.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +35,12 @@ bool fits_one_pass(const Input& input, const State& state) {
 ///
 ///     x[t] += h[t],    h[t] = gate[t] h[t-1]
 ///
-/// h is computed in the wide type. It is dropped once it is below half of the smallest number of T,
-/// or for double below the smallest normal number. Each term of x[t] gets two more roundings, one
-/// of the sum and one of its conversion. The dropped part of h counts as a third. It is at most one
-/// rounding of any x[t] that has not underflowed, because later gates multiply h and x alike. The
-/// error bound of docs/numerics.md holds with three added to L, its number of roundings of a term.
+/// h is computed in the wide type. It is dropped once it is below half of the smallest positive
+/// number of T, or for double below the smallest normal number. Each term of x[t] gets two more
+/// roundings, one of the sum and one of its conversion. The dropped part of h counts as a third. It
+/// is at most one rounding of any x[t] that has not underflowed, because later gates multiply h and
+/// x alike. The error bound of docs/numerics.md holds with three added to L, its number of
+/// roundings of a term.
 ///
 /// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if a
 /// state is not finite. The part must then run again from `before` to give the result of the serial

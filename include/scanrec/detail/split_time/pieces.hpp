@@ -57,8 +57,8 @@ inline std::int64_t lanes_in(const extents& shape) {
 template <class T>
 using real_of = simd::real_lane_t<wide_lane<T>>;
 /// The threshold below which a number counts as 0 when added to a state of type T: half of the
-/// smallest number of T. If the wide type is not wider, the threshold is the smallest normal
-/// number, below which digits are lost.
+/// smallest positive number of T. If the wide type is not wider, the threshold is the smallest
+/// normal number, below which digits are lost.
 template <class T>
 constexpr real_of<T> least_state() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;
@@ -91,8 +91,8 @@ bool all_vanish(std::vector<wide_t<T>>& values, real_of<T> least) {
   return all;
 }
 
-/// Calls f(first, last) for consecutive pieces [first, last) in scan order until it returns true.
-/// Returns the number of steps processed by then, or shape.time + 1 if it never returns true.
+/// Calls f(first, last) for consecutive pieces [first, last) in scan order until f returns true.
+/// Returns the number of steps processed by then, or shape.time + 1 if f never returns true.
 template <class F>
 std::int64_t until(const extents& shape, direction order, F f) {
   constexpr std::int64_t together =
