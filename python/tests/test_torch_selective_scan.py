@@ -755,7 +755,7 @@ def test_invalid_input_raises():
     refused_of_one(TypeError, "'cu_seqlens': expected a tensor, got list", [0, 9])
     refused_of_one(TypeError, "'cu_seqlens': expected int32 or int64", z(2))
     refused_of_one(ValueError, "'cu_seqlens': expected at least 2 numbers", ends[:1])
-    wrong = "'cu_seqlens': expected numbers that rise from 0 to 9, got"
+    wrong = "'cu_seqlens': expected numbers from 0 to 9 that never decrease, got"
     for bad in ([0, 4], [0, 10], [1, 9], [0, 5, 4, 9]):
         for more in (state, {}, {"return_last_state": True}):
             more = more if len(bad) == 3 or more is not state else {"initial_state": z(1, 4, 8)}
@@ -818,7 +818,7 @@ def test_invalid_cu_seqlens_and_length_raise():
     reset_mask = scanrec.torch.resets_from_cu_seqlens
     for bad in ([1, 5], [0, 6], [0, 4, 3]):
         with pytest.raises(
-            ValueError, match="'cu_seqlens': expected numbers that rise from 0 to at most 5"
+            ValueError, match="'cu_seqlens': expected numbers from 0 to at most 5 that never"
         ):
             reset_mask(torch.tensor(bad), 5)
     with pytest.raises(TypeError, match="'cu_seqlens': expected int32 or int64"):

@@ -151,8 +151,8 @@ MUTATIONS = (
     ),
     jax(
         "_op/gated/spec",
-        "if zoneout is not None:  # even if these are NaN",
-        "if False:  # even if these are NaN",
+        "if zoneout is not None:  # a NaN has no effect where the state keeps its value",
+        "if False:  # a NaN has no effect where the state keeps its value",
         "gradients of zoned out steps are NaN",
         "zoned_out",
         "test_jax_layers.py",

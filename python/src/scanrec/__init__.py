@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Linear recurrences over long sequences, and their adjoints.
 
-``scanrec.linear_scan`` works on NumPy arrays; ``scanrec.jax`` and ``scanrec.torch`` have the same
-calls as differentiable ops of these frameworks.
+``scanrec.linear_scan`` and its derivatives work on NumPy arrays. ``scanrec.jax`` and
+``scanrec.torch`` have differentiable functions and layers for these frameworks.
 """
 
 from __future__ import annotations

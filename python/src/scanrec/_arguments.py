@@ -81,7 +81,7 @@ def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
     return array
 
 
-#: Follows the expected value in errors about values that must be known during tracing.
+#: Appended to the expected value in errors about values that must be known during tracing.
 _WHEN_TRACED = ", known when the call is traced (static_argnames of jax.jit)"
 
 
@@ -139,7 +139,7 @@ def time_axis(call: str, axis: Any, shape: Sequence[int], name: str = "axis") ->
 
 
 def boundary_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of a state: one element per sequence."""
+    """The shape of an initial or final state: that of the input without the time axis."""
     return (*shape[:axis], *shape[axis + 1 :])
 
 
@@ -169,7 +169,8 @@ def check_shape(
 
 
 def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """Return the shape that resets broadcast to: that of the input, or the same plus one step."""
+    """Return the shape that resets broadcast to: that of the input, with or without a further step
+    along time."""
     steps = shape[axis]
     from_end = len(got) - (len(shape) - axis)
     whole = from_end >= 0 and got[from_end] in (steps, steps + 1)
@@ -211,7 +212,7 @@ def recomputes(call: str, memory: object) -> bool:
 
 
 def number(call: str, argument: str, value: object) -> float:
-    """Return a finite Python number. Arrays and traced values raise TypeError."""
+    """Return a finite Python number as a float. Arrays and traced values raise TypeError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(call, argument, "a Python number", type(value).__name__, TypeError)
     check_number(call, argument, value)
@@ -232,14 +233,17 @@ def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
 
 
 def unstacked(shape: Sequence[int], at: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape with a separate axis for the stack, and the shape of one of its parts."""
+    """Split axis ``at`` of stacked pre-activations into an axis of ``count`` and one of channels.
+
+    Returns the shape with both axes, and the shape of one pre-activation.
+    """
     channels = shape[at] // count
     before, after = tuple(shape[:at]), tuple(shape[at + 1 :])
     return (*before, count, channels, *after), (*before, channels, *after)
 
 
 def check_real(call: str, argument: str, dtype: str) -> None:
-    """Raise an error for a complex type, which activations do not support."""
+    """Raise an error unless kernels support a type and it is real, as activations require."""
     check_dtype(call, argument, dtype)
     if dtype.startswith("complex"):
         refuse(call, argument, "a real type", dtype, TypeError)

@@ -78,7 +78,7 @@ def call(
         The CUDA stream; None is the default stream.
     allocate:
         A function of a number of bytes that returns the address of a workspace of this size in the
-        GPU's memory. Work that the call queues in the stream uses it.
+        GPU's memory. The kernels that the call queues in the stream use the workspace.
     """
     prepared = _native.Prepared(
         name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem
@@ -93,13 +93,13 @@ def run(
     stream: int | None,
     allocate: Callable[[int], int],
 ) -> None:
-    """Queue a prepared call. Addresses have the order of the arrays that it was prepared with."""
+    """Queue a prepared call. ``addresses`` have the order of the strides that it was made with."""
     raised: list[BaseException] = []
 
     def allocated(_: int | None, bytes: int) -> int | None:
         try:
             return allocate(bytes)
-        except BaseException as error:  # ctypes would print and drop it
+        except BaseException as error:  # ctypes would print and drop the exception
             raised.append(error)
             return None
 

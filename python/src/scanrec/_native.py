@@ -49,7 +49,8 @@ _CHECKPOINT_INTERVAL = 128
 
 
 def checkpoint_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of the checkpoints of sequences of this shape. It is empty up to 128 steps."""
+    """The shape of the checkpoints of sequences of this shape. The extent in time is 0 for up to
+    128 steps."""
     count = max(shape[axis] - 1, 0) // _CHECKPOINT_INTERVAL
     return (*shape[:axis], count, *shape[axis + 1 :])
 
@@ -64,8 +65,8 @@ class Array(NamedTuple):
 def load(path: Path, prefix: str, calls: Iterable[str] = CALLS) -> ctypes.CDLL:
     """Load a library that has these calls. The names of its functions begin with a prefix.
 
-    The functions take bytes or addresses: type checks of ctypes would take longer than a small
-    call.
+    No argtypes are declared, since the type checks of ctypes would take longer than a small call.
+    Callers pass bytes or addresses.
     """
     try:
         lib = ctypes.CDLL(os.fspath(path))
@@ -136,7 +137,7 @@ def raise_error(lib: ctypes.CDLL, prefix: str, status: int, call: str = "") -> N
 
 
 class _Layout:
-    """The struct of the arrays of a call: the position of each among its fields."""
+    """The struct of the arrays of a call, and the index of the first field of each array."""
 
     def __init__(self, names: Sequence[str], typed: frozenset[str]):
         self.typed = [name for name in names if primal_of(name) in typed]
@@ -287,6 +288,6 @@ def call(
     dtypes: Mapping[str, str] | None = None,
     **problem: Any,
 ) -> None:
-    """Run a native call on arrays by their names, with the arguments of :class:`Prepared`."""
+    """Run a native call on named arrays, with the other arguments of :class:`Prepared`."""
     prepared = Prepared(name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem)
     prepared.run([x.data for x in arrays.values()])

@@ -23,7 +23,8 @@ of_rank = jax.lax.broadcast_to_rank
 
 
 def boundary_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The type in which kernels compute for a type. Boundary (initial, final) states have it."""
+    """The type in which kernels compute if elements have this type. It is also the type of boundary
+    (initial and final) states."""
     return np.dtype(arguments.BOUNDARY_DTYPES[np.dtype(dtype).name])
 
 
@@ -38,7 +39,7 @@ def given(call: str, name: str, value: Any) -> Any:
 
 
 def array_of(call: str, name: str, value: Any) -> jax.Array:
-    """Return the value as an array of any type. Raises an error that names the argument."""
+    """Return the value as an array of JAX, of any type. Errors name the argument."""
     value = given(call, name, value)
     try:
         return jnp.asarray(value)
@@ -65,17 +66,19 @@ def checked(call: str, name: str, value: Any) -> Any:
 
 
 def aligned(call: str, name: str, value: Any, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
-    """Return the value as an array of the rank of a shape that it broadcasts to."""
+    """Return the value as an array of this type, with axes of extent 1 in front up to the rank of
+    ``shape``. Raises ValueError unless it broadcasts to ``shape``."""
     array = jnp.asarray(value, dtype)
     arguments.check_shape(call, name, array.shape, shape)
     return of_rank(array, len(shape))
 
 
 def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
-    """Return the element type of a call on these values. The last one is an initial state."""
+    """Return the element type of a call. The last value is the initial state, and ``dtype`` is the
+    type of the others. An initial state in the type in which kernels compute does not change it."""
     *others, first = values
     first = checked(call, name, first)
-    # Python numbers, and arrays made from them, are weakly typed: any other type overrides theirs.
+    # Python numbers, and arrays made from them, are weakly typed: other types override their type.
     with jax.numpy_dtype_promotion("standard"):
         weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16
     if weak or jnp.result_type(first) == boundary_dtype(dtype):

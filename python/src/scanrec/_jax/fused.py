@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Derivatives of operations whose value and adjoint are fused kernels.
 
-The primitives are the value (the forward computation), the tangent and the adjoint. The rules use
-only these and the composed value, a function that computes the results by other operations. The
-composed tangent and the composed adjoint are the derivatives of this function, so operations are
-differentiable any number of times:
+The primitives are the value (the forward computation), the tangent and the adjoint. Their
+derivatives use only these primitives and the composed value, a function that computes the results
+by other operations. The composed tangent and the composed adjoint are the derivatives of this
+function, so operations are differentiable any number of times:
 
 ========= =============================== ===============
 primitive its tangent                     its transpose
@@ -71,7 +71,7 @@ class Fused(Primitives):
     def residuals(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> dict[str, str]:
         """Return the residuals that tangent and adjoint read if these operands have tangents.
 
-        Maps each residual to the name of the result of the primitive "value" that holds it.
+        The result maps each residual to the result of the primitive "value" that holds it.
         """
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
@@ -128,7 +128,8 @@ class Fused(Primitives):
         nonzero_tangents = {
             name: t for name, t in nonzero_tangents.items() if name not in self.operation.residuals
         }
-        # Only tangents or cotangents have tangents. The primitive is linear in them.
+        # The primitive is linear in tangents or cotangents. If nothing else varies, it is its own
+        # tangent.
         if all(name != primal_of(name) for name in nonzero_tangents):
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
             value, tangent = (
@@ -168,10 +169,12 @@ class Fused(Primitives):
     # ---- transposes ------------------------------------------------------------------------------
 
     def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
-        """The transpose of a primitive that is linear in some operands: the adjoint for a tangent,
-        and the tangent for an adjoint. The gradients of an adjoint have the shapes of operands. The
-        tangents of a tangent have the shapes of results. They are summed over the axes along which
-        the cotangents that they correspond to broadcast."""
+        """The transpose of a primitive that is linear in some operands.
+
+        The transpose of a tangent is the adjoint, whose gradients have the shapes of the operands.
+        The transpose of an adjoint is the tangent, in the shapes of the results. It is summed over
+        the axes along which the cotangents of the adjoint broadcast.
+        """
         into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
         arrays = params.named(args)
         unknowns = {n: x.aval for n, x in arrays.items() if isinstance(x, ad.UndefinedPrimal)}
@@ -195,7 +198,7 @@ class Fused(Primitives):
 
 
 def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:
-    """The tangents that are not symbolic zeros, by name."""
+    """The tangents by name, without symbolic zeros and the tangents of booleans (float0)."""
     return {
         name: t
         for name, t in zip(names, tangents)
@@ -208,7 +211,7 @@ def jvp_of(
 ) -> tuple[Out, Out]:
     """Apply jax.jvp to a function of named arrays. Only arrays with nonzero tangents vary.
 
-    An array and its tangent broadcast to one shape.
+    An array and its tangent are broadcast to one shape.
     """
     both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in nonzero_tangents.items()}
     at, along = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))

@@ -35,8 +35,11 @@ def _partitioned_program() -> Any:
 
 
 def program_of(arrays: Args) -> Any:
-    """Return the parameter ``program`` of a primitive: a program with a partitioned function, or
-    None if the types of arrays or shard_map say how the arrays are split.
+    """Return the value of a primitive's parameter ``program``: a jaxpr that contains a
+    custom_partitioning function, or None.
+
+    It is None if the types of the arrays, or an enclosing shard_map, already say how the arrays are
+    split, and always before JAX 0.7.
 
     JAX passes the list of devices only to lowerings of programs that contain such a function. The
     price is that these programs must have one mesh, and cannot be exported for several devices.
@@ -49,8 +52,9 @@ def program_of(arrays: Args) -> Any:
 
 
 def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) -> Run | None:
-    """A primitive as a function that XLA splits over devices, or None for one device. Its lowering
-    knows the devices if the primitive has the program of :func:`program_of`."""
+    """Return a primitive as a function that XLA splits over devices, or None if there is one device
+    or the devices are unknown. The lowering knows the devices if the primitive's parameter
+    ``program`` is the jaxpr from :func:`program_of`."""
     devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
     if len(devices) < 2:
         return None
@@ -59,8 +63,8 @@ def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) 
     extents = [item for of, (_, shape) in zip(axes, arrays) for item in zip(of, shape)]
 
     def split_by(mesh: Any, types: Args) -> Split:
-        """How the axes of the problem are split, given the types of arrays. The first array that
-        is split along an axis decides, if the split gives parts of equal size."""
+        """How the axes of the problem are split, given the types of arrays. Each axis is split as
+        in the first array that splits it into equal parts, over unused axes of the mesh."""
         if mesh.empty:
             mesh = Mesh(np.asarray(devices), ("devices",))
         names: dict[Axis, Any] = {}

@@ -35,7 +35,7 @@ class Primitives:
     """The primitives of an operation. A subclass describes the operation."""
 
     operation: Operation
-    #: The call as users know it.
+    #: The name of the public call, for errors.
     user_call: str
     #: The names of the axes of every operand, result and residual. If an array may have different
     #: ranks, "|" separates its layouts. At least one operand must have an axis "time". The axes
@@ -131,7 +131,8 @@ class Primitives:
     jvp: partialmethod[dict[str, jax.Array]] = partialmethod(bind, "jvp")
 
     def run(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
-        """Compute a primitive on one device, by its kernel."""
+        """Compute a primitive on one device, by its kernel. :class:`scanrec._jax.fused.Fused`
+        overrides this method for primitives without a kernel."""
         call, arrays = self.calls[params.kind], params.named(args)
         conjugates = self.conjugated and params.kind == "vjp"
         struct: Callable[..., Any] = jax.ShapeDtypeStruct
@@ -206,12 +207,12 @@ class Primitives:
         )
 
     def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
-        """Merge a batch axis into another axis. The batch becomes more sequences if all batched
-        arrays and all results have an axis "batch", and more channels otherwise."""
+        """Merge the axis of vmap into another axis if possible. The batch becomes more sequences if
+        all batched arrays and all results have an axis "batch", and more channels otherwise."""
         kind, problem, operands, results = params
         in_front: list[int | None] = [0] * len(results)
         if not self.has_kernel(kind):
-            # vmap computes the parts that do not depend on the batch only once.
+            # vmap computes only once what does not depend on the batch.
             return list(jax.vmap(partial(self.run, params), dims)(*args)), in_front
         batched = {name for name, d in zip(operands, dims) if d is not None}
         arrays = {
@@ -225,7 +226,8 @@ class Primitives:
         into = "batch" if all("batch" in axes[name] for name in changed) else "channel"
         axes_of = {name: of.index(into) for name, of in axes.items() if into in of}
         if any(map(is_split, arrays.values())) or not changed <= axes_of.keys():
-            # Loop over the batch: an array is split over devices, or lacks the axis `into`.
+            # Loop over the batch: an array is split over devices, or a batched array or a result
+            # lacks the axis `into`.
             wanted = params.shapes
             out = jax.lax.map(
                 lambda one: tuple(self.bind(kind, problem, {**arrays, **one}, wanted).values()),
@@ -241,7 +243,8 @@ class Primitives:
             if name == "resets" and shape[axis] == 1:
                 if name not in batched:
                     continue
-                # Resets broadcast only within their own sequences, so expand them before merging.
+                # Batched resets of extent 1 hold for all sequences (or channels) of their own batch
+                # element only, so expand them before merging.
                 shape = (*shape[:axis], extent, *shape[axis + 1 :])
             x = jnp.broadcast_to(x if name in batched else x[None], (size, *shape))
             arrays[name] = jnp.moveaxis(x, 0, axis).reshape(_grown(shape, axis, size))
@@ -259,7 +262,7 @@ def _grown(shape: Shape, axis: int, size: int) -> Shape:
 
 
 def _mask(names: Sequence[str], present: Names) -> Any:
-    """A bit for every array that is present."""
+    """An integer with one bit for every array that is present."""
     return np.int64(sum(1 << i for i, name in enumerate(names) if name in present))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Scans of arrays of any rank that broadcast: linear scans and QRNN pooling.
 
-All operands have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
-(initial and final states) have extent 1 in time. Resets may have one step more than the input. A
-batch adds an axis in front.
+Operands have the rank of the problem, with extent 1 wherever they broadcast. An array that stacks
+pre-activations has one more axis. Boundary states (initial and final states) have extent 1 in time.
+Resets may have one step more than the input. A batch adds an axis in front.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Scans(Fused):
         return {"state": "state"} if "gate" in nonzero_tangents else {}
 
     def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
-        # If time is split over devices, an absent initial state may have a tangent.
+        # If time is split over devices, a part may have an initial tangent but no initial state.
         dtype = self.computed(arrays)
         return varying_alike({"initial_state": jnp.zeros(problem.boundary, dtype), **arrays})
 

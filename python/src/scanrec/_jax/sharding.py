@@ -102,7 +102,7 @@ class Split(NamedTuple):
         return lambda *arrays: list(map(self._total, self.primitives.run(params, *arrays), specs))
 
     def _total(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """The sum over the devices that share an array. 16-bit types are summed in float32."""
+        """Sum a result over the devices that share it. 16-bit types are summed in float32."""
         devices = {name for names in self.names.values() for name in names_of(names)}
         devices -= {name for names in spec for name in names_of(names)}
         if not devices:
@@ -148,8 +148,8 @@ def _split_of(
 
 
 def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> list[Any]:
-    """The shardings of results, given the types of the operands. Each is None if no operand has a
-    mesh."""
+    """The shardings of results, given the types of the operands. Each is None if the operands have
+    no mesh."""
     split = _split_of(primitives, params, avals)
     if split is not None:
         return split.shardings(params.results)
@@ -161,7 +161,8 @@ def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> li
 
 
 def over_devices(primitives: Primitives, params: Params, avals: Avals) -> Run | None:
-    """A primitive over all devices as a function of its operands, or None for one device."""
+    """Return a primitive over all devices as a function of its operands, or None if no operand's
+    type says that it is split."""
     split = _split_of(primitives, params, avals)
     if split is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
@@ -179,8 +180,8 @@ def split_over_time(
 ) -> dict[str, jax.Array] | None:
     """Run a call on each device's part of the arrays, if their types say that time is split.
 
-    Returns None if they do not. ``on_each(params, arrays, names)`` runs the call on one device.
-    ``names`` are the axes of the mesh that time is split over. The reset after the last step is
+    Otherwise returns None. ``on_each(params, arrays, names)`` runs the call on one device.
+    ``names`` are the axes of the mesh that time is split over. A reset after the last step is
     passed as the array "after".
     """
     if not hasattr(jax, "shard_map"):

@@ -22,12 +22,12 @@ class SupportsJaxArray(Protocol):
     def __jax_array__(self) -> jax.Array: ...
 
 
-#: Arrays of JAX and of NumPy, numbers, and lists of them.
+#: Arrays of JAX and NumPy, numbers, lists of these, and objects that convert themselves.
 ArrayLike: TypeAlias = jax.typing.ArrayLike | numpy.typing.ArrayLike | SupportsJaxArray
 
 Shape: TypeAlias = tuple[int, ...]
 
-#: Arrays, their types and shapes by name, as the specification of an operation names them.
+#: Arrays, their types and their shapes by name. The specification of an operation has the names.
 Arrays: TypeAlias = Mapping[str, jax.Array]
 Avals: TypeAlias = Mapping[str, Any]
 Shapes: TypeAlias = Mapping[str, Shape]

@@ -56,7 +56,7 @@ class QRNNSpec(Spec):
     - ``bias``, ``(n * hidden_size,)``.
 
     The state is ``(num_layers * num_directions, *batch, hidden_size)``. With ``kernel_size=2`` it
-    is a :class:`QRNNState`.
+    is a :class:`QRNNState`, which contains this array.
 
     Weights start normal, of variance ``1 / (kernel_size * inputs)`` (LeCun et al., Efficient
     BackProp, 1998). Biases of forget gates start at 1 (Gers et al., Learning to Forget, 2000;
@@ -126,8 +126,8 @@ class MinGRUSpec(Spec):
         v, z = weight u[t] + bias
         h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
 
-    The outputs are the states h, of any sign. Only the gates are scanned as logarithms, so gates
-    close to 1 keep the digits of ``log(1 - sigmoid(z))``.
+    The outputs are the states h, of any sign. Only the gates, ``1 - sigmoid(z)``, are scanned as
+    logarithms. Gates close to 1 therefore keep the digits of their logarithms.
 
     Other Parameters
     ----------------
@@ -196,7 +196,7 @@ class RGLRUSpec(Spec):
 
     The state is ``(num_layers * num_directions, *batch, hidden_size)``.
 
-    The gate a at r = 1, which is the power c of the paper's a, starts uniform from 0.9 to 0.999.
+    The gate a at r = 1, which is the paper's a to the power c, starts uniform from 0.9 to 0.999.
     Weights start normal, of variance 1 / (number of inputs of an output) (LeCun et al., Efficient
     BackProp, 1998), biases at 0.
 

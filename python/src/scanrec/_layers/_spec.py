@@ -35,14 +35,15 @@ class Normal(NamedTuple):
 
 
 class Uniform(NamedTuple):
-    """Uniform numbers between two bounds, or a function of a module ``xp`` and these numbers."""
+    """Uniform numbers between two bounds, or the values of ``function(xp, numbers)`` at these
+    numbers. ``xp`` is a module with the functions of NumPy."""
 
     least: float
     most: float
     function: Callable[[Any, Any], Any] | None = None
 
 
-#: The initial value of a parameter, a number or an array that broadcasts, or its distribution.
+#: The initial value of a parameter: a number, an array that broadcasts, or a distribution.
 Initial: TypeAlias = float | np.ndarray | Normal | Uniform
 
 

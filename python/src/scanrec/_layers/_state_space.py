@@ -56,7 +56,8 @@ def _inverse_softplus(xp: Any, logarithms: Any) -> Any:
 
 
 class StateSpaceSpec(Spec):
-    """Description of a layer with P complex states between the products ``b`` and ``c``."""
+    """Base of the descriptions of LRU and S5. Inputs are multiplied by ``b`` and enter a scan of P
+    complex states, which are multiplied by ``c``."""
 
     state_size: int
 
@@ -68,7 +69,7 @@ class StateSpaceSpec(Spec):
         return self.state_size
 
     def _feedthrough(self, inputs: int) -> Parameters:
-        """Parameters that do not depend on the states."""
+        """Parameters of the terms of the outputs that do not depend on the states."""
         size = self.hidden_size
         d = (size,) if inputs == size else (size, inputs)
         found = {"d": Parameter(d, Normal(1 if inputs == size else 1 / inputs))}
@@ -145,7 +146,8 @@ class LRUSpec(StateSpaceSpec):
 
 
 class S5Spec(StateSpaceSpec):
-    """A step computes, with P = state_size / 2 complex states for conjugate pairs::
+    """A step computes ``y[t]`` from this system, discretised. It has P = state_size / 2 complex
+    states, one of each conjugate pair::
 
         dx/dt = lambda x + b u,  lambda = -exp(log_decay) + i frequency, step size exp(log_step)
         y[t] = 2 Re(c x[t]) + d u[t] + bias
@@ -159,7 +161,8 @@ class S5Spec(StateSpaceSpec):
     state_size:
         Real dimension of the state space, 2 P.
     blocks:
-        Number of equal blocks of the initial diagonal. Each has an even number of states.
+        Number of equal blocks of the initial diagonal. ``state_size`` must be a multiple of
+        ``2 * blocks``, so that each block has whole conjugate pairs.
     discretisation:
         ``"zero_order_hold"`` or ``"bilinear"``.
     dt_min, dt_max:

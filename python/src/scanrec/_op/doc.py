@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Docstrings that combine the text of an operation with the text of one of its bindings.
 
-Both texts are numpydoc docstrings: opening paragraphs, then sections. The rule has two parts:
+Both texts are numpydoc docstrings: opening paragraphs, then sections. Two rules combine them:
 
 - Parameters and Raises consist of entries. An entry of the binding replaces the entry of the
   operation with the same name.

@@ -69,7 +69,8 @@ def primal_of(name: str) -> str:
 @cache
 def is_boundary(name: str) -> bool:
     """Whether an array is a boundary state (an initial or final state), or its gradient or tangent.
-    It has no time axis, and its elements have the type in which kernels compute."""
+    Except in convolutions, it has no time axis (or extent 1 along it), and the type in which
+    kernels compute."""
     return name.startswith(_BOUNDARIES)
 
 
@@ -146,8 +147,8 @@ class Operation:
 
     @cached_property
     def jvp(self) -> Call:
-        """The call that computes tangents of the results. If ``has_jvp`` is false, it names the
-        primitive of JAX, which composes them."""
+        """The call that computes tangents of the results. If ``has_jvp`` is false, there is no such
+        native call. JAX has a primitive of this name, which composes the tangents."""
         read = (name for name in self.operands if name not in self.linear_in)
         tangents = map(tangent_of, self.differentiable)
         results = tuple(map(tangent_of, self.results))

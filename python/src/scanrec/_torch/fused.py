@@ -33,8 +33,8 @@ _SCHEMAS = {tuple[int, ...]: "SymInt[]", int: "int", bool: "bool", float: "float
 class Fused:
     """Base class of the derivatives of an operation.
 
-    Everywhere ``tensors`` are the operands in order, None for absent ones, and ``problem`` is a
-    named tuple of options.
+    In all methods, ``tensors`` are the operands in order, None for absent ones, and ``problem`` is
+    a named tuple of options.
     """
 
     operation: Operation
@@ -81,7 +81,7 @@ class Fused:
         return tensors
 
     def restored(self, problem: Any, tensors: Tensors) -> Tensors:
-        """Return the operands, given those that were saved. Others may have arbitrary values."""
+        """Return the operands, given those that were saved. The others may have any values."""
         return tensors
 
     def batched(self, problem: Any, size: int) -> Any:
@@ -113,7 +113,7 @@ class Fused:
         return tuple(out[: self.results])
 
     def recorded(self, problem: Any, keep: bool, tensors: Tensors) -> tuple[Tensor, ...]:
-        """Return the results under differentiation or vmap, and then the residuals unless the
+        """Return the results under differentiation or vmap. The residuals follow them, unless the
         composed value computes the results."""
         if self.is_composed(*tensors):
             return self.composed(problem, *tensors)

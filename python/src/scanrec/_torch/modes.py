@@ -2,8 +2,8 @@
 """Queries of the active modes: differentiation, batching, tracing, and others that PyTorch's
 dispatcher would notify of a call.
 
-PyTorch has only private functions for most of these. The package uses private functions only in
-this file, which was tested with PyTorch 2.10 to 2.15.
+PyTorch has only private functions for most of these. Apart from ``saved_by_name`` of the layers,
+the package uses private functions only in this file. It was tested with PyTorch 2.10 to 2.15.
 """
 
 from __future__ import annotations

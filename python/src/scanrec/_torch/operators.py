@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Native calls as private operators of PyTorch that do not change their arguments.
+"""Native calls as private operators of PyTorch.
 
-An operator takes the tensors that its call reads, in the order of the call, and then options.
+An operator takes the tensors that its call reads, in the order of the call, and then options. It
+does not change its arguments, unless :func:`define_as` defines it with a schema that says so.
 Absent tensors are None, and results that are not wanted are empty. The derivatives of an operator
 are registered with the operator, so that a traced program that contains only the operator has
 derivatives too. Autograd functions call the operator by ``run_below``.
@@ -57,7 +58,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def boundary_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type in which kernels compute for a type. Boundary (initial, final) states have it."""
+    """The type in which kernels compute if elements have this type. It is also the type of boundary
+    (initial and final) states."""
     return _BOUNDARIES[dtype]
 
 
@@ -127,7 +129,8 @@ def run_below(op: Kernel, *arguments: Any) -> Any:
 
 
 def differentiate(op: Any, function: Kernel) -> None:
-    """Register a differentiable function that has the arguments and results of an operator."""
+    """Register a function that runs instead of an operator if the call is differentiated or
+    batched. It has the arguments and results of the operator."""
 
     def kernel(*arguments: Any) -> Any:
         if is_recorded(*(x for x in arguments if isinstance(x, torch.Tensor))):
@@ -155,7 +158,7 @@ def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     depend on that, so the extent is never below 2.
     """
     count: Any = math.prod(shape)
-    if isinstance(count, int) and count < 2:  # operators must be deterministic
+    if isinstance(count, int) and count < 2:  # zeros, since operators must be deterministic
         return like.new_zeros((2,), dtype=boundary_dtype(like.dtype))
     return empty(like, (torch.sym_max(count, 2),), boundary=True)
 
@@ -293,7 +296,7 @@ def _run_on_cpu(_: torch.Tensor, prepared: _native.Prepared, addresses: Sequence
 
 
 def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Sequence[int]) -> None:
-    """Queue a call in the current stream of a tensor's GPU. A tensor is its workspace."""
+    """Queue a call in the current stream of a tensor's GPU. PyTorch allocates the workspace."""
     held = []
 
     def allocate(bytes: int) -> int:

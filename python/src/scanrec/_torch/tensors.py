@@ -90,7 +90,8 @@ def number_tensor(
 def aligned(
     call: str, name: str, value: Any, shape: Shape, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the value with as many axes as the shape that it broadcasts to."""
+    """Return the value as a tensor of this type, with axes of extent 1 in front up to the rank of
+    ``shape``. Raises ValueError unless it broadcasts to ``shape``."""
     if isinstance(value, Tensor):
         x = value.to(dtype)
     else:
@@ -116,7 +117,7 @@ def boundary_tensor(
 def reset_mask_of(
     call: str, values: Any, shape: Shape, axis: int, device: torch.device, name: str = "resets"
 ) -> Maybe:
-    """Return a mask of the steps of a call, or None if it is absent."""
+    """Return a mask of the steps of a call with the rank of ``shape``, or None if it is absent."""
     if values is None:
         return None
     x = check_dense(call, name, values, "a tensor of booleans")

@@ -126,7 +126,8 @@ def system(
 
 
 def _driven(call: str, x: Tensor, B: Tensor | None, Vinv: Tensor | None, sizes: _Sizes) -> Tensor:
-    """Return ``Vinv B x``, ``(B, N, M)``. An absent B is the identity, or its first column."""
+    """Return ``Vinv B x``, ``(B, N, M)``. An absent B is the identity, or its first column if the
+    signal has no axis of inputs."""
     wide, states = x.dim() == 3, sizes["m"] or 0
     if B is None:
         if wide:
@@ -183,7 +184,8 @@ def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> s
 def decomposed(
     call: str, x: Tensor, L: Tensor | None, V: Tensor | None, Vinv: Tensor | None, A: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return eigenvalues, eigenvectors as columns, and their inverse. None is the identity."""
+    """Return eigenvalues, eigenvectors as columns, and their inverse. None stands for an identity
+    matrix."""
     if L is None:
         if A is None:
             arguments.refuse(call, "L", "eigenvalues, or a matrix as 'A'", "neither")

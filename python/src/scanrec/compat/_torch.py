@@ -55,7 +55,8 @@ def tensor(
 
 
 def shared_or_each(call: str, name: str, value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the tensor if it has this shape, or this shape for each element of ``like``."""
+    """Return the tensor if it has this shape, or this shape with the first axis of ``like`` in
+    front."""
     x = tensor(call, name, value, like=like)
     wanted = shape if x.dim() == len(shape) else (like.shape[0], *shape)
     return tensor(call, name, x, shape=wanted)

@@ -3,8 +3,9 @@
 
 ``lti`` has constant coefficients, ``lpv`` has coefficients that vary over time. ``unroll_factor``,
 by which the original selects an algorithm, is checked and otherwise ignored. Element types are
-floating point and complex types, not integers. Matrices larger than ``(1, 1)`` and filters with
-more than one pole, which the original supports, raise ``ValueError``.
+floating point and complex types, not integers. The original also supports more than one pole in
+``lfilter``, and matrices larger than ``(1, 1)``. Here these raise ``ValueError``, except for the
+matrices of ``lti.diag_state_space``.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def _check_options(call: str, given: dict[str, Any], known: _Options) -> None:
 
 
 def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Run the pole first. The state has its last outputs, the newest first."""
+    """Run the pole first. The state has the last outputs of the pole, the newest first."""
     order = b.shape[1] - 1
     before = x.new_zeros(x.shape[0], order) if state is None else state.flip(1)
     w = torch.cat((before, linear_scan(gate, x, before[:, -1], axis=-1)), 1)
@@ -291,7 +292,7 @@ _FEW, _BLOCK = 4, 32
 def _convolved(b: Tensor, x: Tensor) -> Tensor:
     """Convolve each row with its coefficients, at the steps that have enough earlier steps.
 
-    ``torch.compile`` would make a program of ``conv1d`` for each length.
+    It does not call ``conv1d``, for which ``torch.compile`` would make a program for each length.
     """
     taps, steps = b.shape[1], x.shape[1] - b.shape[1] + 1
     if taps <= _FEW:

@@ -34,9 +34,10 @@ def _discount_values(
     """Compute ``A[t] = delta[t] + gamma * tau * (1 - mb_fdones[t+1]) * A[t+1]``.
 
     ``delta[t]`` is ``r[t] + gamma * (1 - mb_fdones[t+1]) * v[t+1] - v[t]``, with the rewards ``r``
-    and the values ``v``. ``self`` has ``gamma`` and ``tau``. Rewards and values are ``(T, N, V)``.
-    ``mb_fdones`` is ``(T, N)``, and so is ``mb_masks``, which has factors of ``A[t]``. ``fdones``,
-    ``(N,)``, and ``last_extrinsic_values``, ``(N, V)``, belong to the step after the last one.
+    and the values ``v``. ``self`` has ``gamma``, ``tau``, and T as ``horizon_length``. Rewards and
+    values are ``(T, N, V)``. ``mb_fdones`` is ``(T, N)``, and so is ``mb_masks``, which has factors
+    of ``A[t]``. ``fdones``, ``(N,)``, and ``last_extrinsic_values``, ``(N, V)``, belong to the step
+    after the last one.
     """
     steps, actors, _ = tensor(call, "mb_rewards", mb_rewards, axes="(T, N, V)").shape
     if steps != self.horizon_length:

@@ -180,14 +180,14 @@ def _vtrace(
     """Compute ``E[t] = delta[t] + discount * clip(1) * lambda_ * E[t+1]``.
 
     ``delta`` is ``clip(clip_rho_threshold) * (r + discount * v_t - v_tm1)``. ``clip(x)`` is
-    ``min(x, rho)``, or ``(1 - alpha) * rho + alpha * min(x, rho)`` in the leaky functions. One of
-    these names it ``alpha_``. Where ``sample_mask`` is False, the error equals that of the next
-    step.
-    With ``stop_target_gradients``, only ``v_tm1`` has gradients.
+    ``min(x, rho)``, or ``(1 - alpha) * rho + alpha * min(x, rho)`` in the leaky functions. In
+    ``leaky_vtrace`` the name of ``alpha`` is ``alpha_``. Where ``sample_mask`` is False, the error
+    equals that of the next step. With ``stop_target_gradients``, ``E`` has gradients with respect
+    to ``v_tm1`` only.
 
-    ``vtrace`` and ``leaky_vtrace`` return ``E``, and the others a :class:`VTraceOutput`: ``E``, the
-    action values that its targets estimate, and their advantages, clipped at
-    ``clip_pg_rho_threshold``.
+    ``vtrace`` and ``leaky_vtrace`` return ``E``, and the others a :class:`VTraceOutput`: ``E``,
+    estimates of action values from the targets ``E + v_tm1``, and their advantages over ``v_tm1``
+    times ``clip(clip_pg_rho_threshold)``.
     """
     name, leak = ("alpha", alpha) if alpha_ is ABSENT else ("alpha_", alpha_)
     array_of(call, name, leak)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for ``torchrl.objectives.value.functional``: advantages and returns of trajectories.
 
-All tensors have the same shape, ``(..., T, F)`` unless ``time_dim`` gives another time axis.
-Trajectories follow each other along time.
+Values, rewards and masks have one shape, ``(..., T, F)`` unless ``time_dim`` gives another time
+axis. ``log_pi`` and ``log_mu`` broadcast to it. Trajectories follow each other along time.
 
-- ``done`` is True at the last step of a trajectory. Nothing after it has an effect, not even a NaN.
+- ``done`` is True at the last step of a trajectory. Nothing after this step affects the results up
+  to it, not even a NaN.
 - ``terminated`` is True where the value after the step counts as 0. If absent, it is ``done``.
-- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to the shape of the others. The
-  original rounds numbers to float32 even if values are float64. These functions do not.
-- The ``vec_`` functions are other names of the functions without ``vec_``. They do not drop terms
-  below 1e-7, and build no tensor of ``(B, T, T)``. As in the original, they ignore
-  ``rolling_gamma`` if every discount is a number or a tensor of one element.
+- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to this shape. The original rounds
+  numbers to float32 even if values are float64. These functions do not.
+- The ``vec_`` functions compute the same as the functions without ``vec_``, except for
+  ``rolling_gamma``. As in the original, they ignore it if ``gamma`` and ``lmbda`` are numbers or
+  tensors of one element. They keep terms below 1e-7, and build a tensor of ``(B, T, T)`` only
+  where ``rolling_gamma=False`` takes effect.
 - Invalid arguments raise ``ValueError`` or ``TypeError``. The original raises ``RuntimeError``.
 """
 
@@ -99,7 +101,7 @@ def _td(
 
     With ``rolling_gamma=False`` the return of step t uses the factors of step t at all later steps.
     This needs a ``gamma`` or ``lmbda`` of the shape of ``done``, and ``T`` times as much memory.
-    TD(1) then does not use the value after the last step, as in the original.
+    If the last step is not ``done``, TD(1) then counts the value after it as 0, as in the original.
     """
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
@@ -109,7 +111,7 @@ def _td(
     if call.startswith("vec_") and all(x.numel() == 1 for x in tensors):
         rolling = True  # the original ignores the flag here
     if not rolling and all(x.shape != done.shape for x in tensors):
-        expected = "True or None, since no discount has the shape of 'done'"
+        expected = "True or None, unless 'gamma' or 'lmbda' has the shape of 'done'"
         arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
     value, time = next_state_value.masked_fill(terminated, 0), axis
     if not rolling:

@@ -66,7 +66,8 @@ def causal_conv1d(
         does not depend on earlier steps.
     return_final:
         Whether to return a pair, the outputs and the final state. The final state has the last
-        inputs, ``(..., W - 1, D)``. It is the ``initial_state`` for the next steps.
+        W - 1 inputs, ``(..., W - 1, D)``, with 0 for inputs before the last reset. It is the
+        ``initial_state`` for the next steps.
 
     Returns
     -------
@@ -169,7 +170,7 @@ def causal_conv1d_update(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, rank: int, axes: str
 ) -> dict[str, jax.Array]:
-    """Return the arguments by name. Weight and bias have the type of the kernel's sums."""
+    """Return the arguments by name, with weight and bias in the type of the kernel's sums."""
     first = array_of(call, "x", x)
     if first.dtype.name not in _TYPES:
         expected = "an array of float32, float64, bfloat16 or float16"
@@ -190,7 +191,7 @@ def _checked(
 
 
 def _alike(call: str, name: str, value: Any, x: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """Return an array of this shape with the type of x."""
+    """Return the value as an array. Raises an error unless it has this shape and the type of x."""
     array = array_of(call, name, value)
     if array.dtype != x.dtype:
         arguments.refuse(call, name, f"{x.dtype}, like 'x'", array.dtype, TypeError)

@@ -2,7 +2,8 @@
 """Causal convolutions in JAX: their primitives, and a composition of JAX operations for all other
 derivatives.
 
-Operands have the axes of the C interface. Weight and bias have the type of the kernel's sums.
+Operands have the axes of ``LAYOUT`` in ``spec.py``. Weight and bias have the type of the kernel's
+sums.
 """
 
 from __future__ import annotations

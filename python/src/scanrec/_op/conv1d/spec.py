@@ -54,7 +54,7 @@ def check_types(call: str, name: str, x: str, given: str, computed: str) -> None
 def check_channels(
     call: str, channels: int, weight: Sequence[int], bias: Sequence[int] | None
 ) -> None:
-    """Raise ValueError if weight or bias does not have one row per channel."""
+    """Raise ValueError unless weight is (channels, W), for W of 1 or more, and bias (channels,)."""
     if len(weight) != 2 or weight[0] != channels or weight[1] < 1:
         expected = f"shape ({channels}, W), W of 1 or more"
         arguments.refuse(call, "weight", expected, tuple(weight))
@@ -69,8 +69,8 @@ models do before their scans::
 
     out[t] = f(bias + sum(weight[k] x[t - (W - 1) + k] for k in range(W)))
 
-Every channel has its own W taps. Steps before the first are 0. Differentiable in all real
-arguments.
+Every channel has its own W taps. Inputs before the first step are those of the initial state, or 0
+without one. Differentiable in all real arguments.
 
 Parameters
 ----------

@@ -88,7 +88,8 @@ def causal_conv1d(
         ``(B, D, W - 1)``, the inputs before the first step, 0 if absent.
     return_final_states:
         Whether to return a pair, the outputs and the final states. The final states have the last
-        inputs, ``(B, D, W - 1)``. They are the ``initial_states`` for the next steps.
+        W - 1 inputs, ``(B, D, W - 1)``, with 0 for inputs of earlier sequences. They are the
+        ``initial_states`` for the next steps.
     final_states_out:
         A tensor that receives the final states. The pair then contains this tensor.
 
@@ -123,7 +124,7 @@ def causal_conv1d(
 def _checked(
     call: str, x: Any, weight: Any, bias: Any, *ranks: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the arguments. Weight and bias have the type of the kernel's sums."""
+    """Return the arguments, with weight and bias in the type of the kernel's sums."""
     check_dense(call, "x", x)
     if x.dtype not in _TYPES:
         expected = "a tensor of float32, float64, bfloat16 or float16"
@@ -181,8 +182,8 @@ def causal_conv1d_update(
 ) -> Tensor:
     """Compute the next steps of a stream of :func:`causal_conv1d`, for decoding.
 
-    The arguments are those of ``causal_conv1d_update`` of the package causal_conv1d. They are
-    checked before anything is written. The call has no derivatives.
+    The arguments are those of ``causal_conv1d_update`` of the package causal_conv1d. If one is
+    invalid, nothing is written. The call has no derivatives.
 
     Parameters
     ----------
@@ -209,7 +210,8 @@ def causal_conv1d_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients, outside ``torch.no_grad()``.
+        A tensor requires gradients, outside ``torch.no_grad()``, or the call is under forward mode
+        or a transformation of ``torch.func``.
     """
     given = x, conv_state, weight, bias
     is_plain = cache_seqlens is None and conv_state_indices is None
@@ -348,7 +350,7 @@ _op = define_as(
     _update,
     lambda x, *_: torch.empty_like(x),
 )
-keep_lazy_views(_op)  # the kernel resolves them
+keep_lazy_views(_op)  # _update resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:

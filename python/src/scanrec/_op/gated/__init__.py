@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``qrnn_pool``: scans whose gates are activated by the kernels."""
+"""``qrnn_pool``: scans whose kernels compute the gates from pre-activations."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in JAX: its primitives, and a composition of JAX operations for all other
-derivatives.
+"""QRNN pooling in JAX. Kernels compute the value and the adjoint. All other derivatives are
+composed of activations and linear scans.
 
 Pre-activations are arrays of the rank of the problem, or one array that stacks them along one more
 axis. The stack is then passed as the candidate, and the gates are absent.
@@ -81,8 +81,10 @@ class _GatedScan(ComputedScan):
         return {"state", "checkpoints"}
 
     def linearised(self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
-        # If only the initial state has a tangent, the input is not read, so a number replaces it. A
-        # number has no type that says how it is split, so this does not apply to split arrays.
+        # If only the initial state has a tangent, the input of the linear scan is not needed, so a
+        # number replaces candidate and input gate. Arrays whose types say how they are split over
+        # devices are kept, since the type of a number cannot say that. So is a stack, since it
+        # includes the forget gate.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
         if not is_whole or nonzero_tangents.keys() != {"initial_state"}:
             return arrays
@@ -92,7 +94,7 @@ class _GatedScan(ComputedScan):
 
 
 def _result_with_states(problem: Problem, arrays: Arrays) -> str:
-    """The result that has the states: the output, if there is no output gate."""
+    """The result that has the states: "output" if there is no output gate, otherwise "state"."""
     gates = arrays["candidate"].shape[problem.stack] if problem.stack >= 0 else 2
     return "state" if gates > 2 or "output_gate" in arrays else "output"
 

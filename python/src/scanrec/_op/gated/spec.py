@@ -37,10 +37,10 @@ def linear_steps(
     candidate, forget, *others = parts
     forget = forget + forget_bias
     into = others[1] if len(others) > 1 else -forget
-    if zoneout is not None:  # even if these are NaN
+    if zoneout is not None:  # a NaN has no effect where the state keeps its value
         candidate, forget, into = (xp.where(zoneout, 0, x) for x in (candidate, forget, into))
     gate = sigmoid(forget)
-    input = sigmoid(into) * xp.tanh(candidate)  # 0 if the candidate is 0
+    input = sigmoid(into) * xp.tanh(candidate)  # 0 where zoneout set the candidate to 0
     if zoneout is not None:
         gate = xp.where(zoneout, 1, gate)
     return gate, input, sigmoid(others[0]) if others else None
@@ -62,17 +62,17 @@ Parameters
 ----------
 pre:
     The n = 2 (``"f"``), 3 (``"fo"``) or 4 (``"ifo"``) pre-activations, in the order candidate,
-    forget gate, output gate, input gate. float16, bfloat16, float32 or float64. They have one of
-    two forms:
+    forget gate, output gate, input gate. Their type is float16, bfloat16, float32 or float64. They
+    have one of two forms:
 
     - packed side by side, ``(..., T, n * C)``. They are read in this layout, and their gradient is
       written in it.
-    - a sequence of n. The candidate is ``(..., T, C)`` and has the shape of the result. The gates
-      have any shapes that broadcast to it.
+    - a tuple or list of n arrays. The candidate, ``(..., T, C)``, has the shape of the result. The
+      gates have any shapes that broadcast to it.
 pool:
     ``"f"``, ``"fo"`` or ``"ifo"``.
 axis:
-    The time axis. Packed pre-activations are side by side along the last other axis.
+    The time axis. Packed pre-activations are side by side along the last axis that is not time.
 zoneout:
     Booleans that broadcast to the output. Where one is True, the state keeps its value, whatever
     the gates are. The other steps are not rescaled.

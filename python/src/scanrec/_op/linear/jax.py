@@ -70,8 +70,10 @@ def linear_scan(
         - ``initial_state`` belongs to the whole sequence. The device where the scan starts reads
           it.
         - The final state belongs to the whole sequence, and all devices get it.
-        - A reverse scan gets the reset after the part from the next device.
-        - The devices exchange two numbers per sequence and device, forward and backward.
+        - A reverse scan also needs the reset of the first step after the part. It comes from the
+          next device, unless ``resets`` has that further step.
+        - The devices exchange about two numbers per sequence and device for the call, or three with
+          ``resets``, and one for the gradient.
 
     Notes
     -----

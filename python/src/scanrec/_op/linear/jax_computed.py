@@ -22,7 +22,7 @@ from .spec import LINEAR, LOG_GATE, LOG_INPUT
 
 __all__ = ["LOG_SCAN", "ComputedScan"]
 
-#: Gate, input, and the factor of the states in the output or None.
+#: Gate, input, and the factor of the states in the output, None if there is no factor.
 Steps: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
@@ -35,7 +35,7 @@ class ComputedScan(Scans):
 
     def steps(self, problem: Problem, arrays: Arrays) -> Steps:
         """Return the gate, the input, and the factor of the states in the output or None. All are
-        in the type of the states, with extent 1 in time if the operands have it."""
+        in the type in which kernels compute, with extent 1 in time if the operands have it."""
         raise NotImplementedError
 
     def reads_states(self, problem: Problem, names: Names) -> bool:
@@ -78,7 +78,7 @@ class ComputedScan(Scans):
             gate, _, output = steps(arrays)
         if self.reads_states(problem, nonzero_tangents):
             state = self.states(problem, arrays).astype(gate.dtype)
-        else:  # states are not read: these tangents are 0
+        else:  # states are not read: the tangents of gate and factor are 0
             gate_t = output_t = None
         given = {
             **boundaries_of(arrays),

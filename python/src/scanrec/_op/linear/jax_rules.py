@@ -115,8 +115,8 @@ class _LinearScan(Scans):
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         """The tangent of the adjoint without the gradient of the gate.
 
-        This part of the adjoint is a scan in the opposite direction, linear in its cotangents. The
-        tangent of the gate multiplies its results.
+        This part of the adjoint is a scan in the opposite direction, linear in its cotangents. Its
+        results, multiplied by a tangent of the gate, are further cotangents.
         """
         problem, wanted = params.problem, params.shapes
         if "gate" in nonzero_tangents:

@@ -8,9 +8,10 @@ of its part::
     a_k    product of its gates
     u_k    its final state if it starts from 0
 
-Devices exchange the maps by XLA's collectives, in one small message per sequence and device. The
-maps form a linear recurrence too, and the same scan computes it. Let h be the state before a part,
-dh its tangent, and x the states of the part. The value and the derivatives of x are:
+Devices exchange the maps by one all-gather, or in about log2(devices) rounds by doubling. The maps
+have a few numbers per sequence. They form a linear recurrence too. After an all-gather, the same
+scan computes it. Let h be the state before a part, dh its tangent, and x the states of the part.
+The value and the derivatives of x are:
 
 ======== ======================================================
 value    x = scan(h)
@@ -46,9 +47,9 @@ from .spec import LOG_GATE
 
 __all__ = ["scan_parts"]
 
-#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling (``_by_doubling``) sends about
-#: log2(devices) messages in sequence. Doubling is used if an all-gather would send more bytes than
-#: doubling, by at least this number.
+#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling (``_by_doubling``) sends messages
+#: in about log2(devices) rounds. It is used if an all-gather would send more bytes than doubling,
+#: by more than this number.
 _MORE_BYTES = 1 << 20
 
 
@@ -88,8 +89,8 @@ def _names(call: str, axis_name: Any) -> tuple[Any, ...]:
 def _on_each(
     scan: Scans, params: Params, arrays: Arrays, names: tuple[Any, ...]
 ) -> dict[str, jax.Array]:
-    """Run a call on the part of this device. The array "after" is the reset after the last step of
-    the whole sequence."""
+    """Run a call on the part of this device. The array "after", if present, is the reset after the
+    last step of the whole sequence."""
     problem: Problem = params.problem
     if problem.recompute:
         refuse("qrnn_pool", "memory", "'store', since time is split over devices", "'recompute'")
@@ -104,7 +105,7 @@ def _on_each(
     part = part._replace(is_doubling=part.doubling_is_faster(product, arrays.get("resets")))
     out = _run(part, product, *(arrays[name] for name in params.operands))
     found = dict(zip(params.shapes, out))
-    if "final_state" in found:  # of the whole sequence, on every device
+    if "final_state" in found:  # every device gets that of the whole sequence
         final = jnp.where(part.position == part.parts - 1, found["final_state"], 0)
         found["final_state"] = jax.lax.psum(final, names)  # type: ignore[no-untyped-call]
     return found
@@ -116,7 +117,7 @@ class _Part(NamedTuple):
     Named arrays describe the map of a part:
 
     - "products": the products of gates, with one axis less if all parts have the same product.
-    - "resets": whether a reset separates the end of the part from the state before it, as 0 or 1.
+    - "resets": 1 if a reset separates the end of the part from the state before the part, else 0.
     - "ends": the final states if the part starts from 0.
     """
 
@@ -142,7 +143,7 @@ class _Part(NamedTuple):
         return jnp.where(self.position == 0, jnp.broadcast_to(initial, self.problem.boundary), 0)
 
     def from_before(self, x: jax.Array, by: int = 1) -> jax.Array:
-        """The array of the part that is ``by`` parts earlier. The first devices get zeros.
+        """The array of the part that is ``by`` parts earlier. The first ``by`` parts get zeros.
 
         With several axes, ppermute numbers devices in the order of the mesh. The other collectives
         number them in the order of the names.
@@ -159,8 +160,8 @@ class _Part(NamedTuple):
         return received
 
     def with_reset_after(self, resets: jax.Array, after: jax.Array | None) -> jax.Array:
-        """The resets of a part. A reverse scan also reads the reset after the part, which is the
-        first reset of the next part."""
+        """The resets of a part. A reverse scan also reads the reset of the step after the part,
+        which another device has."""
         steps, axis = self.problem.steps, self.problem.axis
         if not self.problem.reverse or resets.shape[axis] != steps or steps == 0:
             return resets
@@ -172,8 +173,9 @@ class _Part(NamedTuple):
     # ---- maps of parts ---------------------------------------------------------------------------
 
     def product(self, arrays: Arrays, is_shared: bool) -> jax.Array:
-        """The product of a part's gates, with extent 1 in time and wherever gates broadcast. If one
-        gate serves all steps of all devices, the product is a power of it and has one axis less."""
+        """The product of a part's gates, with extent 1 in time and wherever gates and resets
+        broadcast. In a linear scan without resets, one gate may serve all steps of all devices. The
+        product is then a power of this gate and has one axis less."""
         problem, resets = self.problem, arrays.get("resets")
         gate = self.scan.gate(problem, arrays)
         dtype = boundary_dtype(gate.dtype)
@@ -248,8 +250,8 @@ class _Part(NamedTuple):
     def _by_doubling(
         self, product: jax.Array, is_shared: bool, ends: jax.Array, resets: jax.Array | None
     ) -> jax.Array:
-        """Compute the state before this part with log2(devices) messages, which compose the maps of
-        the last 1, 2, 4, ... parts."""
+        """Compute the state before this part in about log2(devices) rounds of messages, which
+        compose the maps of the last 1, 2, 4, ... parts."""
         by = 1
         while by < self.parts:
             has_before = self.position >= by
@@ -268,8 +270,8 @@ class _Part(NamedTuple):
 
 
 def _finite(product: jax.Array) -> jax.Array:
-    """Clip products that overflow to the largest number, so that 0 times a product is 0, not NaN: a
-    part that starts from the state 0 then ends in its own final state."""
+    """Clip products that overflow to the largest number, so that 0 times a product is 0, not NaN. A
+    map then takes the state 0 to u_k."""
     most = np.finfo(product.dtype).max
     clipped = partial(jnp.clip, min=-most, max=most)
     if jnp.iscomplexobj(product):
@@ -338,6 +340,6 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
         moves |= part.gathered({"products": product_t})
     out = [values[name] for name in params.shapes]
     return out, [
-        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # residuals: 0
+        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # a residual
         for name, x in zip(params.shapes, out)
     ]

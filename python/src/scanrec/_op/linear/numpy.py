@@ -97,8 +97,8 @@ def linear_scan_vjp(
     Parameters
     ----------
     gate, state, initial_state, axis, reverse, resets, log_gate, log_input:
-        The arguments of the forward call, and the states that it returned. Gradients of logarithms
-        are with respect to these.
+        The arguments of the forward call, and the states that it returned. With ``log_gate`` or
+        ``log_input``, gradients are with respect to the logarithms.
     state_grad:
         The gradient of the states, in any shape that broadcasts to theirs. If absent, it is 0 and
         no array is read for it.

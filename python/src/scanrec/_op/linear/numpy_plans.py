@@ -168,14 +168,15 @@ class Checked:
         )
 
     def _put(self, name: str, array: Array) -> None:
-        # Strides along axes of extent 1 are arbitrary.
+        # NumPy's strides along axes of extent 1 are arbitrary, so replace them by 0.
         size = array.itemsize
         strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
         self._spread(name, strides)
         self.given[name] = array
 
     def _spread(self, name: str, strides: list[int]) -> None:
-        """Extend strides to all axes: 0 along new leading axes, and along time for states."""
+        """Extend strides to all axes: 0 along new leading axes and, for boundary states, along
+        time."""
         boundary = is_boundary(name)
         strides = [0] * (len(self.shape) - boundary - len(strides)) + strides
         if boundary:
@@ -183,7 +184,7 @@ class Checked:
         self.strides[name] = strides
 
     def run(self, key: Key, values: Sequence[Any]) -> list[Array]:
-        """Return the results, and keep the plan if all values are arrays and numbers."""
+        """Return the results. Keep the plan if each value is an array, a number or None."""
         prepared = native.Prepared(
             self.call,
             self.strides,
@@ -247,9 +248,9 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
 
 
 def _ready(value: Any, dtype: DType) -> Array:
-    """Return an array that the library can read. It is a copy only if the type, byte order or
-    alignment requires one. The strides of a copy are determined by those of the array: plans rely
-    on it."""
+    """Return an array that the library can read. It is a copy only if the value has another type or
+    byte order, is not aligned, or has strides that are not whole elements. Plans rely on this: the
+    strides of a copy follow from those of the array."""
     array = np.asarray(value, dtype)
     whole = all(s % array.itemsize == 0 for s, n in zip(array.strides, array.shape) if n > 1)
     return array if array.flags.aligned and whole else array.copy()

@@ -70,26 +70,28 @@ def linear_scan(
         - ``initial_state`` belongs to the whole sequence. The process where the scan starts uses
           it. If it requires a gradient, all processes pass it.
         - The final state belongs to the whole sequence, and all processes get it.
-        - ``resets`` belong to the part. A reverse scan gets the reset after the part from the next
-          rank.
+        - ``resets`` belong to the part. A reverse scan also needs the reset of the first step after
+          the part. It comes from the next rank, unless ``resets`` has that further step.
         - A gradient that is a sum over time covers only the steps of the part.
         - All processes take part in the call and in its gradient. They exchange two float64 or
-          complex128 numbers per sequence and process for the call, and one for the gradient.
+          complex128 numbers per sequence and process for the call, or three with ``resets``, and
+          one for the gradient.
         - ``torch.compile`` breaks the graph at the call.
         - ``log_gate`` and ``log_input`` are not supported.
     ranges:
         The steps of each process. By default each has one part, in the order of ranks.
         ``ranges[r]`` lists the ranges (begin, end) of the whole sequence that are side by side in
         the tensors of rank r. The zig-zag order of ring attention, in chunks of n steps, is
-        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. The
-        processes then exchange numbers per range. ``resets`` must not have a further step.
+        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. With
+        ``ranges``, the processes exchange the numbers above for each range. ``resets`` then has
+        exactly the steps of this process, without the further step that is allowed otherwise.
 
     Raises
     ------
     NotImplementedError:
-        PyTorch would silently compute wrong values. This concerns three nested levels of forward
-        mode, and two nested levels of it over reverse mode. With ``group``, forward mode and
-        ``torch.func`` are not supported.
+        The call is under three nested levels of forward mode, or under two levels of forward mode
+        over reverse mode. PyTorch would silently compute wrong values for these. With ``group``,
+        forward mode and ``torch.func`` are not supported.
     RuntimeError:
         Another process of ``group`` failed before the call; the message gives its rank. Or shapes,
         types, options or ``requires_grad`` differ between the processes.

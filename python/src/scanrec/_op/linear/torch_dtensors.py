@@ -54,7 +54,7 @@ def scan_dtensors(
         if x.device_mesh != mesh:
             arguments.refuse(_CALL, name, f"a DTensor on {mesh}, like 'input'", x.device_mesh)
         extents = tuple(shape[i] for i in axes)
-        if name == "resets" and not over_time:  # these may include the step after the last one
+        if name == "resets" and not over_time:  # resets may have one step more than the input
             extents = arguments.check_resets(_CALL, tuple(x.shape), shape, time)
         arguments.check_shape(_CALL, name, x.shape, extents)
         return _local(x, len(axes), [_within(p, axes) for p in placements], placements)
@@ -84,7 +84,7 @@ def scan_dtensors(
 
 
 def _within(placement: Placement, axes: Sequence[int]) -> Placement:
-    """Return the placement of a tensor that has these axes of the input."""
+    """Convert a placement of the input to that of a tensor with only these axes of the input."""
     if not isinstance(placement, Shard):
         return placement
     return Shard(axes.index(placement.dim)) if placement.dim in axes else Replicate()
@@ -112,8 +112,8 @@ def _global(
 
 
 class _OfAll(Function):
-    """A final state that all processes have. The DTensor counts it once, so only one process passes
-    its gradient on."""
+    """A final state that all processes have. Its gradient is also the same on all processes and
+    counts once, so only one process passes it on."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, has_gradient: bool) -> Tensor:

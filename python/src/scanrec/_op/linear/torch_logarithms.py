@@ -70,7 +70,7 @@ class _Logarithms(Fused):
     def residuals(
         self, problem: Problem, out: Tensors, keep: bool, needs: Sequence[bool]
     ) -> Tensors:
-        return [out[0] if needs[0] else None]  # only the gradient of the gate reads it
+        return [out[0] if needs[0] else None]  # only the gradient of the gate reads states
 
     def saved(self, problem: Problem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
         gate, input, *others = tensors

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plans of small eager scans, which run without checks and without PyTorch's dispatcher.
 
-Dispatch to a kernel in Python would take most of the time of a small scan. Only calls that the
-dispatcher would not change have plans.
+Dispatch to a kernel in Python would take most of the time of a small scan. Only calls for which the
+dispatcher would do nothing else have plans.
 """
 
 from __future__ import annotations

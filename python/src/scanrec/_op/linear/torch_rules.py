@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` in PyTorch: its three operators, and autograd functions whose derivatives are
-computed by these same functions.
+"""``linear_scan`` in PyTorch: its three operators, and autograd functions. The derivatives of these
+functions are computed by the same functions.
 
 The value (the forward computation), the tangent and the adjoint of a scan are operators.
 Derivatives of tangent and adjoint come from compositions of scans that compute the same values. In
@@ -66,7 +66,7 @@ class Scanned(NamedTuple):
     state: Maybe
 
     def without_states(self) -> Scanned:
-        """The same arrays for derivatives that do not involve the gate, and so read no states."""
+        """The arrays without states, for derivatives that are not with respect to the gate."""
         return self._replace(state=None, initial=None)
 
 
@@ -104,7 +104,8 @@ def describe(arrays: Arrays, problem: Problem) -> Described:
 def _results(
     call: Call, arrays: Arrays, is_fake: bool, shape: Shape, axis: int, *options: Any
 ) -> Tensors:
-    """Return the results of a native call. The last options of an adjoint are their shapes."""
+    """Return the results of a native call. The options of an adjoint end with the shapes of its
+    results."""
     shapes = options[2:] if call is LINEAR.vjp else (shape, boundary_of(shape, axis))
     gate: Any = arrays["gate"]
     results = [
@@ -364,7 +365,7 @@ def scan(
     """The scan under any transformation.
 
     In forward mode, PyTorch's own rule for autograd functions gives zeros when compiled, and wrong
-    values when nested (pytorch#192985, #197867). This function therefore computes the tangents of
+    values when nested (pytorch#192985, #197867). ``scan_kernel`` therefore computes the tangents of
     the innermost level of forward mode itself.
     """
     problem, tensors = Problem(tuple(input.shape), axis, reverse), (gate, input, initial, resets)

@@ -5,11 +5,12 @@ Every process has a part of the steps. Part k maps the state x before it to a_k 
 the product of its gates, and u_k is its final state if it starts from 0. The composed maps of the
 earlier parts give the state before a part.
 
-Maps are computed, sent and composed in the wide type: float64 or complex128. They form a linear
-recurrence too, and the same scan computes it from the first part to the last. Results therefore do
-not depend on the order in which messages arrive. The adjoint composes maps in the opposite
-direction. Such a map consists of conj(a_k), and of the gradient of the state before the part if no
-later part contributes.
+The wide type is float64 or complex128. Products of gates are computed in it, and maps are sent and
+composed in it. The maps form a linear recurrence too, and the same scan computes it from the first
+part to the last. Results therefore do not depend on the order in which messages arrive.
+
+The adjoint composes maps in the opposite direction. The map of part k then consists of conj(a_k)
+and of the gradient of the state before the part, without the contribution of later parts.
 
 A process may have several pieces of the sequence, side by side in its tensors. Each piece has its
 own map. A process sends all of its maps in one message.
@@ -38,7 +39,7 @@ from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, summed, tange
 
 __all__ = ["scan_parts", "telling"]
 
-#: The ranges (begin, end) of every rank, in the order of its tensors.
+#: The ranges (begin, end) of the pieces of every rank, in their order in its tensors.
 Table = tuple[tuple[tuple[int, int], ...], ...]
 
 _CALL = "linear_scan"
@@ -59,7 +60,7 @@ def group_of(group: Any) -> dist.ProcessGroup:
 
 
 class _Parts(NamedTuple):
-    """The pieces of the sequence, and the process that has each of them."""
+    """How the sequence is split into pieces, and which process has each piece."""
 
     group: dist.ProcessGroup
     backwards: bool
@@ -115,7 +116,7 @@ class _Parts(NamedTuple):
 
 
 def _table(ranges: Any, count: int) -> Table:
-    """Return the ranges of all ranks. Raises ValueError unless together they cover a sequence."""
+    """Return the ranges of all ranks. Raises an error unless they cover a sequence exactly once."""
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
@@ -211,7 +212,7 @@ def agree(
 
 @contextmanager
 def telling(group: Any) -> Iterator[None]:
-    """Tell the other processes if the body raises an error: they wait for this one in the call."""
+    """Tell the other processes if the body raises an error, since they wait for this process."""
     try:
         yield
     except Exception as error:
@@ -255,7 +256,8 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
         small = Problem(tuple(shape), axis, problem.reverse)
         of = Scanned(piece.to(wide), None, reset_mask, None)
         _, product = tangent_of(of, (None, None, product), small)
-        # A product of 0 stays 0. If a later gate is not finite, nor is the final state from 0.
+        # A product of 0 stays 0. Only a later gate that is not finite would make it NaN, but the
+        # final state from 0 is then not finite either.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
             break
     return _finite(product)
@@ -301,7 +303,7 @@ def _resets_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequenc
 
 
 def _padded(tensors: Sequence[Tensor], axis: int, count: int) -> Tensor:
-    """Concatenate tensors along an axis, and append zeros up to an extent of ``count``."""
+    """Concatenate tensors along an axis, with tensors of zeros appended up to ``count`` tensors."""
     left = count - len(tensors)
     tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
     return tensors[0] if count == 1 else torch.cat(tensors, axis)
@@ -462,7 +464,8 @@ def _joined(grads: Sequence[Tensor], pieces: Sequence[Tensor], axis: int) -> Ten
 
 
 def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) -> Tensor:
-    """The gradient of the initial state. It is 0 on processes that do not have the first piece."""
+    """The gradient of the initial state. It is 0 on processes without the piece where the scan
+    starts."""
     first = ctx.parts.first
     at = first or 0
     grad, of_state = initial_grads[at], more[at]

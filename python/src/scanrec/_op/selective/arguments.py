@@ -19,8 +19,8 @@ _STORED = (("float32", "bfloat16", "float16"), "complex64"), (("float64",), "com
 
 class _Types(NamedTuple):
     real: Any  #: the real type in which kernels compute
-    stored: tuple[Any, ...]  #: the types of real arrays
-    mixed: tuple[Any, ...]  #: the types of arrays that may be complex if A is
+    stored: tuple[Any, ...]  #: the allowed types of real arrays
+    mixed: tuple[Any, ...]  #: the allowed types of arrays that may be complex if A is
 
 
 def types_of(dtype: Callable[[str], Any]) -> dict[Any, _Types]:
@@ -123,7 +123,7 @@ class Checks(ABC):
         Parameters
         ----------
         shape, parts:
-            The shape of B and C without groups, and their shape if real and imaginary parts
+            The shape of B and C without groups, in general and if real and imaginary parts
             alternate.
         constant:
             Whether B and C may be constant over time.
@@ -143,8 +143,8 @@ class Checks(ABC):
         }
 
     def state(self, x: Any, lead: Shape, rows: Array | None) -> Array:
-        """Return the state of a step. Its leading axes are ``lead``. With ``rows``, the indices of
-        the states to update, it has one leading axis of any extent."""
+        """Return the state of a step, with leading axes ``lead``. If ``rows`` has the indices of
+        the states to update, the state has one leading axis of any extent instead."""
         state = self.typed("state", x, may_be_complex=True)
         if self.a.dtype not in (self.real, state.dtype):
             expected = f"{_name(self.a.dtype)}, like 'A'"

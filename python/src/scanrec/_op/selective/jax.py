@@ -75,8 +75,8 @@ def selective_scan(
     B, C:
         ``(..., T, N)``, or ``(..., T, G, N)`` for G groups of channels, with the leading axes of
         ``u``. If ``u`` has more than two axes, also ``(D, N)``, constant over time. Complex if
-        ``A`` is. If they vary over time, they may then also be real with ``2 * N`` numbers, in
-        which real and imaginary parts alternate.
+        ``A`` is. With complex ``A``, arrays that vary over time may also be real with ``2 * N``
+        numbers, in which real and imaginary parts alternate.
     intervals:
         Any shape that broadcasts to ``(..., T)``: factors of the step sizes of all channels, for
         samples at irregular times.

@@ -2,10 +2,10 @@
 """Selective scans in JAX: their primitives, and a composition of JAX operations for all other
 derivatives.
 
-Operands have the axes of the C interface. B and C either vary over time and have groups of
-channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have one
-step more. Kernels compute in the type of ``a``. If it is complex, B and C that vary over time
-may be real, with real and imaginary parts side by side.
+Operands have the axes of ``LAYOUT`` in ``spec.py``. B and C either vary over time and have groups
+of channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have
+one step more than ``u``. Kernels compute in the type of ``a``. If it is complex, B and C that vary
+over time may be real. Real and imaginary parts then alternate along their last axis.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _SelectiveScan(Fused):
 
 def _of_all_channels(bc: jax.Array, channels: int, a: jax.Array) -> jax.Array:
     """Return B or C in the shape (batch or 1, time or 1, channel or 1, state)."""
-    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # parts are side by side
+    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(bc):  # real and imaginary parts alternate
         pairs = bc.astype(np.finfo(a.dtype).dtype)
         pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
         bc = jax.lax.complex(pairs[..., 0], pairs[..., 1])

@@ -72,8 +72,8 @@ def selective_scan(
     intervals: Tensor | None = None,
     reverse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The arguments are those of ``selective_scan_fn`` of mamba_ssm. Tensors of any strides are
-    read in place. If ``u`` has no gaps, the outputs have its memory layout.
+    """The positional arguments are those of ``selective_scan_fn`` of mamba_ssm. Tensors of any
+    strides are read in place. If ``u`` has no gaps, the outputs have its memory layout.
 
     Parameters
     ----------
@@ -81,12 +81,12 @@ def selective_scan(
         ``(B, D, L)``. In the shapes of other arguments, ``...`` stands for the batch axis.
     B, C:
         ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)`` if constant over
-        time. Complex if ``A`` is. If they vary over time, they may then also be real with
-        ``2 * L`` numbers, in which real and imaginary parts alternate.
+        time. Complex if ``A`` is. With complex ``A``, tensors that vary over time may also be real
+        with ``2 * L`` numbers, in which real and imaginary parts alternate.
     resets:
-        Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, with all L steps or
-        one further step. A sequence starts at each step that is True, as in :func:`linear_scan`.
-        :func:`resets_from_cu_seqlens` computes them.
+        Booleans ``(B, L)``, or with three axes that broadcast to ``(B, D, L)``. The time axis is
+        never broadcast; it has L or L + 1 steps. A sequence starts at each step that is True, as in
+        :func:`linear_scan`. :func:`resets_from_cu_seqlens` computes them.
     cu_seqlens:
         int32 or int64, ``(S + 1,)``, for S concatenated sequences in a batch of 1: the numbers of
         steps before each sequence and in all, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
@@ -256,6 +256,7 @@ def _bounds(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> l
     found: list[int] = cu_seqlens.tolist()
     rises = found[0] == 0 and found == sorted(found)
     if not rises or found[-1] > length or (whole and found[-1] < length):
-        expected = f"numbers that rise from 0 to {'' if whole else 'at most '}{length}"
-        arguments.refuse(call, "cu_seqlens", expected, found if len(found) < 10 else "others")
+        expected = f"numbers from 0 to {'' if whole else 'at most '}{length} that never decrease"
+        got = found if len(found) < 10 else f"{len(found)} numbers from {found[0]} to {found[-1]}"
+        arguments.refuse(call, "cu_seqlens", expected, got)
     return found

@@ -4,8 +4,8 @@ other derivatives.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). Kernels compute in the type of `a`. If it is
-complex, b and c that vary over time are real, with real and imaginary parts side by side:
-(B, G, N, 2 L). The K checkpoints of a sequence are (B, K, N, D), stored as a flat tensor.
+complex, b and c that vary over time are real, with alternating real and imaginary parts:
+(B, G, N, 2 L). Checkpoints, K of each sequence, are (B, K, N, D), stored as a flat tensor.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Selective(Fused):
             return empty(a, (*u.shape[:2], a.shape[1]))
         x = u if name == "out" else tensors[primal_of(name)]
         if a.is_complex() and name in ("b_grad", "c_grad") and x.dim() == 4:
-            # real and imaginary parts are side by side
+            # The kernel writes the real and the imaginary part of a number side by side.
             return torch.empty_like(x, memory_format=torch.contiguous_format)
         return torch.empty_like(x)
 

@@ -55,9 +55,9 @@ def selective_state_update(
     dt_softplus: bool = False,
     state_batch_indices: Tensor | None = None,
 ) -> Tensor:
-    """The arguments are those of ``selective_state_update`` of mamba_ssm. They are checked before
-    anything is written. ``state`` is updated in place. In shapes, ``...`` stands for the batch
-    axis. The call has no derivatives.
+    """The arguments are those of ``selective_state_update`` of mamba_ssm. If one is invalid,
+    nothing is written. ``state`` is updated in place. In shapes, ``...`` stands for the batch axis.
+    The call has no derivatives.
 
     Returns
     -------
@@ -66,7 +66,8 @@ def selective_state_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients, outside ``torch.no_grad()``, or as in :func:`selective_scan`.
+        A tensor requires gradients, outside ``torch.no_grad()``, or the call is under forward mode
+        or a transformation of ``torch.func``. Or a tensor is neither on a CPU nor on a GPU.
     """
     given = state, x, dt, A, B, C, D, z, dt_bias
     has_plan = state_batch_indices is None and type(dt_softplus) is bool
@@ -196,7 +197,7 @@ _op = define_as(
     _update,
     lambda state, x, *_: torch.empty_like(x),
 )
-keep_lazy_views(_op)  # the kernel resolves them
+keep_lazy_views(_op)  # _update resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:

@@ -38,7 +38,7 @@ intervals:
     ``(..., T)``. The factor of a sample scales the step that leads to it, in either direction.
 reverse:
     Whether to compute ``x[t] = gate * x[t+1] + ...``. The final state is then that of the first
-    step. No array is flipped. Bidirectional systems do not support it.
+    step. No array is flipped. Bidirectional systems do not support ``reverse``.
 resets:
     Booleans that broadcast to ``(..., T)``, with all T steps or one further step along time. A
     sequence starts at each step that is True, as in :func:`linear_scan`.

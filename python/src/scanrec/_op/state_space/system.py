@@ -22,8 +22,8 @@ _LAST_NU = 7.0
 
 
 class System(ABC, Generic[Array]):
-    """A call of a state space. ``given`` has its arrays by name, None for absent ones. ``split``
-    has the arguments of the scan that describe how time is split."""
+    """One call of ``s5`` or ``lru``. ``given`` has its arrays by name, None for absent ones.
+    ``split`` has the arguments of the scan that describe how time is split."""
 
     xp: Any  #: the module of elementwise functions
     complex: Callable[[Any, Any], Any]  #: makes complex numbers from real and imaginary parts

@@ -123,13 +123,13 @@ def _pairs(x: Tensor) -> Tensor:
 
 
 def complex_product(u: Tensor, matrix: Tensor) -> Tensor:
-    """The product of u (..., H) and a complex matrix (P, H), by a product of real matrices."""
+    """u m^T for u (..., H) and a complex matrix m (P, H), by a product of real matrices."""
     return torch.view_as_complex(torch.unflatten(u @ _pairs(matrix.T), -1, (-1, 2)))
 
 
 def real_of_product(x: Tensor, c: Tensor) -> Tensor:
     """The real part of x c^T. It avoids c.conj(), whose gradient would be a lazily conjugated view.
-    Adam does not accept these."""
+    Adam does not accept such a view."""
     c = c.resolve_conj()
     return _pairs(x) @ torch.stack([c.real, -c.imag], -1).flatten(-2).T
 

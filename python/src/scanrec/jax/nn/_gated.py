@@ -22,7 +22,7 @@ __all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
 
 @saved_by_name
 class QRNNState(NamedTuple):
-    """State of a :class:`QRNN` with ``kernel_size=2``. It has n pre-activations per channel."""
+    """State of a :class:`QRNN` with ``kernel_size=2`` and n pre-activations per channel."""
 
     #: ``(num_layers * num_directions, ..., hidden_size)``.
     hidden: jax.Array
@@ -143,7 +143,7 @@ class RGLRU(RGLRUSpec, Layer[jax.Array]):
         recurs, opens = gate("recurrence"), gate("gate")
         decay = of_rank(params["decay"].astype(recurs.dtype), x.ndim)
         log_a = -self.c * jax.nn.softplus(decay) * recurs
-        scale = _root(-jnp.expm1(2 * log_a))  # does not cancel near a = 1
+        scale = _root(-jnp.expm1(2 * log_a))  # sqrt(1 - a^2), without cancellation near a = 1
         is_first = time.begins(x.shape[-2], not first)
         if is_first is not None:
             scale = jnp.where(of_rank(is_first[..., None], x.ndim), 1, scale)

@@ -57,7 +57,7 @@ class Time(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of a scan over channels."""
+        """The arguments ``reverse`` and ``resets`` of a scan of ``(..., T, C)``."""
         resets = None if self.resets is None else self.resets[..., None]
         return {"reverse": self.reverse, "resets": resets}
 
@@ -257,7 +257,8 @@ class Layer(Spec, Generic[State]):
             Booleans that broadcast to ``(..., T)``. True starts a new sequence, which does not
             depend on earlier steps. The mask has all T steps, or one more after the last step.
         key:
-            Key of ``jax.random`` for dropout and zoneout. If None, neither is applied.
+            Key of ``jax.random`` for dropout and zoneout. If None, nothing is dropped, and zoneout
+            scales the updates of the state instead.
 
         Returns
         -------
@@ -310,7 +311,7 @@ class Layer(Spec, Generic[State]):
         Returns
         -------
         ``(output, state)``, with an output of shape ``(..., hidden_size)``. Dropout and zoneout are
-        not applied.
+        those of :meth:`apply` without a key.
 
         Raises
         ------

@@ -51,8 +51,8 @@ class Module(nnx.Module, Generic[Layer, State]):
     The options are those of the layer and two more. ``dtype`` is the type of all parameters.
     ``rngs`` has the stream ``params``, from which parameters are drawn. If ``dropout`` or
     ``zoneout`` is not 0, the module forks the stream ``dropout`` for its calls. ``eval()`` and
-    ``train()`` set the attribute ``deterministic``. If it is True, dropout and zoneout are not
-    applied.
+    ``train()`` set the attribute ``deterministic``. If it is True, no random numbers are drawn, as
+    without a key in :meth:`scanrec.jax.nn.Layer.apply`.
     """
 
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
@@ -98,7 +98,7 @@ class Module(nnx.Module, Generic[Layer, State]):
     def step(
         self, input: ArrayLike, state: State | np.ndarray | None = None
     ) -> tuple[jax.Array, State]:
-        """Call ``layer.step`` with the parameters of the module, without dropout and zoneout."""
+        """Call ``layer.step`` with the parameters of the module. It draws no random numbers."""
         result: tuple[jax.Array, State] = self.layer.step(self.params, input, state)
         return result
 

@@ -106,9 +106,10 @@ class RNN(nnx.Module, Generic[State]):
         initial_carry:
             Initial state. If None, new sequences start.
         seq_lengths:
-            Integers ``...``, from 1 to T: the number of steps of each sequence. The steps after
-            them are padding, and their outputs are meaningless. Other integers raise ValueError. In
-            a traced call and on a GPU, the values are not read, and invalid ones are clipped.
+            The number of steps of each sequence: integers from 1 to T, with the batch axes ``...``
+            of the inputs as their shape. Later steps are padding, and their outputs are
+            meaningless. Other integers raise ValueError. In a traced call and on a GPU, the values
+            are not read, and invalid ones are clipped.
         return_carry:
             Whether to return ``(carry, outputs)``, with the state after the last step of each
             sequence. With ``seq_lengths`` it needs ``initial_carry=None``.
@@ -151,7 +152,7 @@ class RNN(nnx.Module, Generic[State]):
             if initial_carry is not None:
                 expected = "None with 'seq_lengths' and 'return_carry'"
                 arguments.refuse("RNN", "initial_carry", expected, "a state")
-            # Move all sequences so that they end at the last step. Its state is returned.
+            # Move each sequence so that it ends at the last step, whose state is returned.
             begin = x.shape[-2] - lengths[..., None]
             x, resets = _rolled(x, -begin), _steps_of(x, begin.ndim) == begin
         y, carry = self.layer(x, initial_carry, resets)

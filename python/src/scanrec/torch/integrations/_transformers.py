@@ -81,7 +81,7 @@ def restore(model: Model) -> Model:
 
 
 def _known(kind: Kind) -> tuple[str, tuple[str, ...]]:
-    """The method that is replaced, and the names that it uses. Empty for unknown layers."""
+    """The entry of a class in ``MIXERS``, or empty values for unknown layers."""
     bases = ((base.__module__, base.__name__) for base in kind.__mro__)
     return next((MIXERS[base] for base in bases if base in MIXERS), ("", ()))
 

@@ -75,8 +75,8 @@ class QRNN(QRNNSpec, Recurrent[State]):
             after = (functional.linear(last, weights["weight_before"]),)
             first = time.firsts(steps)
             first = None if first is None else first.unsqueeze(-1)
-            # Concatenate inputs, not pre-activations, since they are smaller. A single step needs
-            # the second product only to give its weights a gradient of 0.
+            # Concatenate inputs, not pre-activations, since inputs are usually smaller. A single
+            # step needs the second product only to give its weights a gradient of 0.
             if torch.is_grad_enabled() or steps > 1:
                 before = _before(x, axis, reverse)
                 before = before if first is None else before.masked_fill(first, 0)
@@ -102,7 +102,7 @@ class QRNN(QRNNSpec, Recurrent[State]):
 
 
 def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """Shift x by one step, with 0 at the first step."""
+    """Shift x by one step of the scan, with 0 at the first step (in reverse: the last)."""
     zeros, steps = torch.zeros_like(x.narrow(axis, 0, 1)), x.shape[axis]
     longer = torch.cat([x, zeros] if reverse else [zeros, x], axis)
     return longer.narrow(axis, 1 if reverse else 0, steps)
@@ -111,7 +111,8 @@ def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:
 def _with_edge(
     pre: Tensor, boundary: Tensor, first: Tensor | None, axis: int, reverse: bool
 ) -> Tensor:
-    """Add the product of the step before the first to the pre-activations of the first step."""
+    """Add ``boundary``, the terms from the step before the scan, to the pre-activations of the
+    first step (in reverse: the last)."""
     at = pre.shape[axis] - 1 if reverse else 0
     boundary = boundary if first is None else boundary.masked_fill(first.select(axis, at), 0)
     return torch.select_scatter(pre, pre.select(axis, at) + boundary, axis, at)
@@ -185,8 +186,9 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
             scale = torch.where(first_steps.unsqueeze(-1), 1.0, scale)
         a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
         if time.begins:
-            # The first input is not scaled: this initial state adds the missing share 1 - scale of
-            # it, since a (a / (1 + scale)) = 1 - scale. Other sequences do not change.
+            # The first input of a new sequence is not scaled. Its initial state adds the missing
+            # share of the input, 1 - scale, since a (a / (1 + scale)) = 1 - scale. The initial
+            # states of sequences that go on do not change.
             at = [t.select(time.axis, steps - 1 if time.reverse else 0) for t in (a, scale, gated)]
             a_first, scale_first, first = (t[goes_on:] for t in at)
             initial = torch.cat([initial[:goes_on], a_first / (1 + scale_first) * first])

@@ -21,7 +21,9 @@ class MambaState(NamedTuple):
     """State of a :class:`Mamba` layer, with E = expand * hidden_size."""
 
     hidden: Tensor  #: ``(num_layers * num_directions, B, E, state_size)``
-    conv: Tensor  #: ``(num_layers * num_directions, B, E, conv - 1)``, in the order of time
+    #: ``(num_layers * num_directions, B, E, conv - 1)``: the steps that the convolution still
+    #: reads, in the order of time.
+    conv: Tensor
 
 
 class Mamba(MambaSpec, Recurrent[MambaState]):

@@ -40,18 +40,18 @@ class Time:
 
     axis: int  #: 0 or 1; the other one is the batch
     reverse: bool
-    begins: int  #: how many sequences, the last ones of the batch, start in these tensors
+    begins: int  #: how many sequences have no state before them; they are last in the batch
     resets: Tensor | None  #: mask of the first two axes, with the steps of the tensors or one more
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of a scan over channels."""
+        """The arguments ``axis``, ``reverse`` and ``resets`` of a scan."""
         resets = None if self.resets is None else self.resets.unsqueeze(-1)
         return {"axis": self.axis, "reverse": self.reverse, "resets": resets}
 
     @property
     def batch_first(self) -> Time:
-        """The same with time as axis 1."""
+        """A copy of this object with time as axis 1."""
         resets = self.resets
         if self.axis == 0 and resets is not None:
             resets = resets.transpose(0, 1)
@@ -205,8 +205,8 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         Returns
         -------
         ``(output, state)``: the outputs of all steps, with ``hidden_size * num_directions``
-        channels, and the state after the last step. States of packed sequences are in the order of
-        the sequences.
+        channels, and the state after the last step. States of packed sequences are in the order
+        that the sequences had before packing.
 
         Raises
         ------
