@@ -35,14 +35,14 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///        gradient that is summed over other axes but not over time.
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
 ///        infinity never propagate backwards in time, to another channel, or past a reset.
-/// Stream queues two kernels, those of CUB, and one for each gradient that is a sum over time or
-///        over states. Does not synchronise.
+/// Stream queues two kernels, those of CUB, and at most one for each gradient that is a sum. Does
+///        not synchronise.
 /// Throws cuda::error if CUB needs more temporary storage than planned.
 struct cub {
-  static constexpr bool recomputes_states = false;  ///< does not support memory::recompute
+  static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
 
-  stream_ref stream;            ///< where the call is queued
-  cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) bytes of device memory
+  stream_ref stream;            ///< the stream of the call
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
 };
 
 namespace detail {
@@ -61,7 +61,7 @@ struct sequence_of_slot {
   SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
 };
 
-/// The workspace layout: all maps, then temporary storage for CUB.
+/// The workspace layout: all maps, accumulators of sums, and temporary storage for CUB.
 struct cub_plan : slot_plan {
   std::int64_t first_byte = 0, temporary_bytes = 0;
 
@@ -109,8 +109,8 @@ void run_planned(const cub& on, detail::cub_plan plan, const R& r, const problem
     if (items > 0) detail::check(scan(nullptr, bytes), "cub::DeviceScan");
     if (static_cast<std::int64_t>(bytes) > plan.temporary_bytes)
       throw error("cub::DeviceScan", cudaErrorMemoryAllocation,
-                  std::to_string(bytes) + " bytes of temporary storage asked for, " +
-                      std::to_string(plan.temporary_bytes) + " foreseen",
+                  std::to_string(bytes) + " bytes of temporary storage needed, " +
+                      std::to_string(plan.temporary_bytes) + " planned",
                   __FILE__, __LINE__);
     call.load(maps, shift, 0);
     if (items > 0)

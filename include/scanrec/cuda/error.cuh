@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exception for failures of the CUDA runtime.
+// The exception for failures of the CUDA runtime, cuBLAS and CUB.
 #pragma once
 
 #include <stdexcept>
@@ -8,8 +8,8 @@
 
 namespace scanrec::cuda {
 
-/// Thrown if a call of the CUDA runtime fails or a kernel cannot be launched. what() is, for
-/// example, "kernel launch: invalid configuration argument (error 9), device.cuh:61".
+/// Thrown if a call of the CUDA runtime, cuBLAS or CUB fails, or a kernel cannot be launched. An
+/// example of what(): "kernel launch: invalid configuration argument (error 9), device.cuh:61".
 ///
 /// This library never waits for its kernels, so the runtime reports errors of running kernels in a
 /// later call.
@@ -25,7 +25,7 @@ class error : public std::runtime_error {
 
   /// The name of the call that failed.
   [[nodiscard]] const std::string& call() const noexcept { return call_; }
-  /// The runtime's cudaError_t.
+  /// The cudaError_t, or the cublasStatus_t if call() is a function of cuBLAS.
   [[nodiscard]] int status() const noexcept { return status_; }
   /// The source file and line in this library.
   [[nodiscard]] const std::string& file() const noexcept { return file_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Diagonal state spaces on GPUs: products by cuBLAS around a linear scan whose gate is one complex
-// number per state. Requires cuBLAS (CUDA::cublas); scanrec/cuda/scan.cuh does not include it.
+// Diagonal state spaces on GPUs: linear scans of complex states between matrix products by cuBLAS.
+// Requires cuBLAS (CUDA::cublas), so scanrec/cuda/scan.cuh does not include this file.
 // scanrec/s5.hpp has the formulas.
 #pragma once
 
@@ -176,7 +176,8 @@ struct s5_backward : s5_on_device<Backend, R> {
     static complex somewhere{};
     const auto gate = this->gate(options.gates, u.shape);
     const auto first = this->half(scratch, 0);
-    // With varying step sizes, steps_vjp computes the gradient of each gate and propagates it.
+    // If step sizes vary, steps_vjp computes the gradients of the gates and passes them on to
+    // lambda, log_step and the intervals.
     const auto gate_grad = this->varies ? sequence_view<complex>()
                                         : this->broadcast(of_gate ? of_gate : &somewhere, u.shape);
     f(gate, this->half(x, 0), first,
@@ -265,8 +266,9 @@ std::int64_t s5_vjp_workspace_bytes(
 
 /// s5_vjp() on a GPU: adds to the gradients of all parameters and writes the gradient of u.
 ///
-/// Memory   s5_vjp_workspace_bytes() for the same arguments: the workspace of the scans, and the
-///          system's matrices and their gradients; with varying step sizes also B u of every step.
+/// Memory   s5_vjp_workspace_bytes() for the same arguments: the workspace of the scans, the
+///          system's matrices, their gradients and partial sums; if step sizes vary, also B u of
+///          every step.
 /// Stream, throws  as s5() on a GPU.
 template <backend Backend, class R, class E>
 void s5_vjp(const Backend& on, blas_handle blas, const s5_system<E>& system,

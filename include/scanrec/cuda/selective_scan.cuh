@@ -25,7 +25,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Shapes, aliasing  those of selective_scan() on CPUs, with at most 256 states per channel
 ///          (double: 128; complex: half as many).
 /// Bits     Runs on GPUs of the same kind give the same bits. Bits depend on the numbers of
-///          sequences, channels and states, but not on the number of steps.
+///          sequences, channels, groups and states, but not on the number of steps.
 /// Memory   selective_scan_workspace_bytes(), which is 0.
 /// Stream   queues one kernel. Does not synchronise.
 /// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
@@ -48,8 +48,9 @@ void selective_scan(
 ///          channels, time and sequences are added in a fixed order. Partial sums over a block of
 ///          channels or a checkpoint interval have the compute type. Their totals are added in
 ///          double.
-/// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients, the states of one
-///          checkpoint interval, and checkpoints if the call passes none (docs/cuda_kernels.md).
+/// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients, the states before
+///          the chunks of one checkpoint interval, and checkpoints if the call passes none
+///          (docs/cuda_kernels.md).
 /// Stream   queues up to eight kernels. Does not synchronise.
 /// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
 template <class V>

@@ -19,17 +19,17 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Chooses between `lanes` and `look_back` by shape, layout and types, not by the GPU. So bits do
 /// not depend on the GPU.
 ///
-/// Uses `lanes` in three cases: there are at most 64 steps; the map of a step takes more than about
-/// 180 bytes, too much for shared memory; or there are enough sequences to fill a GPU. The third
-/// case excludes sequences that are contiguous along time, unless their elements have more than 16
-/// bytes. In all other cases it uses `look_back`.
+/// Uses `lanes` in three cases: there are at most 64 steps; a map in the wide type (wide_t) takes
+/// more than about 180 bytes, too much for shared memory; or there are enough sequences to fill a
+/// GPU. The third case excludes sequences that are contiguous along time, unless their elements
+/// have more than 16 bytes. In all other cases it uses `look_back`.
 ///
 /// Memory, stream and bits are those of the chosen backend.
 struct automatic {
-  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
 };
 
 namespace detail {

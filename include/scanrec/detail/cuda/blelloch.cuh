@@ -16,7 +16,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Scans over a balanced tree by an up-sweep and a down-sweep, with 2n work. The tree is written to
 /// memory and read again. This backend serves for comparison and teaching.
 ///
-/// Bits     the same in every run and on any GPU.
+/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU.
 /// Memory   the tree: two maps (a factor and an offset each) per step. A gradient that is a sum
 ///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
 ///          steps. It needs one for every step if the call also computes a gradient that is summed
@@ -24,22 +24,23 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Range    results are within the error bound unless a product of gates over- or underflows.
 ///          Values that are not finite never move backwards in time, to another channel or past a
 ///          reset.
-/// Stream   queues 2 log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
-///          states. Never waits.
+/// Stream   queues about 2 log2(T) + 2 kernels, and at most one for each gradient that is a sum.
+///          Never waits.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(blelloch, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
 };
 
 namespace detail {
 
-/// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp.
+/// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp. Each node has a
+/// slot of slot_grid (materialised.cuh).
 struct tree_levels {
   struct level {
-    std::int64_t begin = 0, nodes = 0;  // first slot (slot_grid), and number of slots
+    std::int64_t begin = 0, nodes = 0;  // first slot, and number of slots
   };
   std::array<level, 64> levels{};
   int count = 1;
@@ -57,7 +58,8 @@ struct tree_levels {
   }
 };
 
-/// Composes the maps of a level from those of the level below, one thread per node.
+/// Composes the maps of a level from those of the level below, one thread per node. The map of the
+/// last node is never needed, so it is left out.
 template <class Map, class Algebra>
 struct combine_siblings {
   static constexpr int threads = 256;
@@ -77,8 +79,8 @@ struct combine_siblings {
   }
 };
 
-/// Computes the states before the nodes of a level from those of the level above, one thread per
-/// node above.
+/// Computes the state before each node of a level from the state before its parent, one thread per
+/// parent.
 template <class Map, class Algebra>
 struct hand_down {
   static constexpr int threads = 256;
@@ -118,7 +120,8 @@ void run_planned(const blelloch& on, const detail::slot_plan& plan, const R& r, 
   const detail::map_memory maps = plan.maps(on.workspace.data);
   const detail::tree_levels tree(p.shape.time);
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
-  // Leaf k is the map of step k, so the shift is -1.
+  // `load` writes the map of step k - 1 to slot k + shift. Slot k must hold the map of step k, so
+  // the shift is -1.
   call.load(maps, -1, tree.top().begin);
   call.with_maps([&]<class Map>() {
     Map* const data = reinterpret_cast<Map*>(maps.data);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The two kernels of triangular_matmul. One computes the maps of chunks. The other computes the
-// steps of chunks once the states between chunks are known. A block processes one panel
+// steps of chunks once the states between chunks are known. A thread block processes one panel
 // (chunk_partition.cuh) at a time.
 #pragma once
 
@@ -149,7 +149,7 @@ struct apply_chunks : panel_steps<R> {
       f(own);
     }
   }
-  // Loads the state before each column.
+  // Loads the state before the first step of each column to shared memory.
   SCANREC_DEVICE void carry_in(const R& row, const panel_position& at) const {
     if (base::own_block() == 0 && partition.there(at, 0, base::own_column())) {
       const std::int64_t c = partition.channel_at(at, base::own_column());
@@ -185,7 +185,8 @@ struct apply_chunks : panel_steps<R> {
     bool nonfinite = false;
     if (matrix::template apply<Precision>(nonfinite)) run_nonfinite(here, at, nonfinite);
   }
-  // Computes states from the maps of blocks of steps, applied from left to right.
+  // Computes states in columns with factors of their own. Each thread applies the maps of the
+  // blocks of 16 steps before its own, from left to right, and then computes its 16 steps.
   SCANREC_DEVICE void run_columns(const R& here, const panel_position& at) const {
     const block_map own = base::compose_block(here, at);
     base::store_block(own);
@@ -242,7 +243,7 @@ struct apply_chunks : panel_steps<R> {
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
       here.flush(tile, running);
     } else if (partition.sums_by_step) {
-      // Each thread has one step.
+      // Each of the first 128 threads has one step.
       for (int column = 0; column < columns && thread < chunk_steps; ++column)
         take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
     } else if (partition.steps_side_by_side && !sums_over_time) {

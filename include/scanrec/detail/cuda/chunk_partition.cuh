@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The partition of a problem into panels for triangular_matmul. A panel has 128 rows, one per step,
-// and 16 or 32 columns. A column is a channel. If factors (gates) are constant in time, a column is
-// a chunk of one lane (one sequence) instead.
+// The partition of a problem into panels for triangular_matmul. Time is split into chunks of 128
+// steps. A panel has 128 rows, one per step of a chunk, and 16 or 32 columns. Its columns are the
+// same chunk of neighbouring channels. If factors (gates) are constant in time, they are
+// consecutive chunks of one lane (one sequence) instead.
 #pragma once
 
 #include <algorithm>
@@ -36,12 +37,12 @@ struct panel_position {
 };
 
 struct chunk_partition {
-  lane_dealing lanes;  // the lanes of a block: those of a panel, or of panels that share sums
+  lane_dealing lanes;  // assigns lanes to stacks, see stack(); lanes.threads is their number
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
   bool steps_side_by_side = false;  // whether time is contiguous
-  bool sums_by_step = false;        // whether gradients are summed over lanes, not over time
+  bool sums_by_step = false;        // whether some gradients are summed over lanes only
 
   chunk_partition() = default;
   explicit chunk_partition(const problem& p, const lane_plan& sums)
@@ -68,8 +69,8 @@ struct chunk_partition {
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of the i-th stack. A stack is one panel, or several panels of a block that add to
-  /// the same sums.
+  /// The lanes of the i-th stack. A stack is the panels of the same steps that one thread block
+  /// processes in turn: one panel, or all panels that add to the same sums.
   SCANREC_HD region stack(std::int64_t i) const {
     region own = lanes.of(i);
     if (in_time() || lanes.parallel.channel <= 1) return own;

@@ -27,15 +27,15 @@ struct launch_plan {
   std::int64_t tiles = 1;            ///< of a sequence, along time
   std::int64_t tile_steps = 0;       ///< steps of a tile
   int tile_channels = 1;             ///< of a tile, or of a thread of `lanes` (1 or 2)
-  int steps_ahead = 0;               ///< loaded to shared memory by `lanes`; 0: registers only
-  int kernels = 1;                   ///< the scan, and one for each gradient that is a sum
-                                     ///< over time, channels or states
+  int steps_ahead = 0;               ///< steps loaded to shared memory; 0: registers only
+  int kernels = 1;                   ///< the scan, and one for each gradient whose
+                                     ///< accumulators a second kernel adds up
   std::int64_t workspace_bytes = 0;  ///< of device memory
 };
 
 namespace detail {
 
-/// The number of kernels that add up sums.
+/// The number of kernels that add up the accumulators of gradients.
 inline int sum_kernels(const lane_plan& sums) {
   return static_cast<int>(
       std::count_if(sums.outputs.begin(), sums.outputs.end(),

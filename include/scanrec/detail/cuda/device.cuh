@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(Body::threads, Body::blocks_together)
   body();
 }
 
-/// Bytes of shared memory that a block can have on every GPU since 2020. Some GPUs allow more.
+/// Bytes of shared memory that a block can have on every supported GPU (compute capability 8.0 or
+/// higher). Some GPUs allow more.
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
 /// Raises the shared memory limit of a kernel on the current device to `bytes`. Never lowers it,
@@ -248,8 +249,8 @@ SCANREC_DEVICE SCANREC_INLINE int first_bit(std::uint32_t bits) {
 
 // ---- between blocks ---------------------------------------------------------------------------
 
-/// Sixteen bytes that other blocks always see whole: a value, and a tag that shows that the value
-/// has arrived.
+/// Sixteen bytes that other blocks never see partly written: a value, and a tag that shows that the
+/// value has arrived.
 struct alignas(16) word {
   std::uint64_t value, tag;
 };
@@ -294,19 +295,20 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
-  /// The address of element i. The caller promises to access only `count` elements from there on
-  /// until the next barrier, and to write them only if `writes`. The emulator checks this.
+  /// The address of element i. Until the next barrier, the caller must use it only for `count`
+  /// elements from i on, and write them only if `writes`. The emulator (tests/cuda_on_host) checks
+  /// this.
   SCANREC_DEVICE SCANREC_INLINE T* address(int i, int /*count*/, bool /*writes*/) const {
     return generic(data_ + i);
   }
   /// The address of element i, which is row 0 of a column whose rows are `apart` elements apart.
-  /// The caller promises to only read rows [first, last) until the next barrier. The emulator
+  /// Until the next barrier, the caller must use it only to read rows [first, last). The emulator
   /// checks this.
   SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
     return generic(data_ + i);
   }
-  /// The same for rows that the caller writes, and may read again.
+  /// Like column_address, for rows that the caller writes and may read again.
   SCANREC_DEVICE SCANREC_INLINE T* column_address_to_write(int i, int /*first*/, int /*last*/,
                                                            int /*apart*/) const {
     return generic(data_ + i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scan of Hillis and Steele: log2(T) passes over all maps. Each pass composes every map with
-// the one 1, 2, 4, ... steps earlier.
+// The scan of Hillis and Steele: log2(T) passes over all maps. Pass k = 0, 1, 2, ... composes every
+// map with the map 2^k steps before it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Scans by doubling shifts, with n log n work. This backend serves for comparison and teaching.
 ///
-/// Bits     the same in every run and on any GPU.
+/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU.
 /// Memory   the maps of all steps (a factor and an offset each), twice. A gradient that is a sum
 ///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
 ///          steps. It needs one for every step if the call also computes a gradient that is summed
@@ -23,19 +23,20 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Range    results are within the error bound unless a product of gates over- or underflows.
 ///          Values that are not finite never move backwards in time, to another channel or past a
 ///          reset.
-/// Stream   queues log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
-///          states. Never waits.
+/// Stream   queues about log2(T) + 2 kernels, and at most one for each gradient that is a sum.
+///          Never waits.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(hillis_steele, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
 };
 
 namespace detail {
 
-/// One pass, with one thread per slot, the place of one map (slot_grid).
+/// One pass over the maps, with one thread per slot. A slot is the place of one map in memory
+/// (slot_grid in materialised.cuh).
 template <class Map, class Algebra>
 struct doubling_pass {
   static constexpr int threads = 256;

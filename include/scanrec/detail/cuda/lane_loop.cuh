@@ -96,7 +96,7 @@ struct lane_loop {
   std::int64_t steps = 0;  // of the sequence
   std::int64_t c = 0;      // its channel
 
-  /// The state before the first step.
+  /// Clears the accumulators of the sequence and returns the state before its first step.
   SCANREC_DEVICE lane begin(const R& row) const {
     const position first{0, c};
     clear_lane_sums(row, first);

@@ -25,8 +25,9 @@ inline constexpr std::int64_t fewest_pairs = 16384;
 template <class S>
 inline constexpr bool is_reset_mask = std::is_same_v<std::remove_cvref_t<S>, bool>;
 
-/// The number of 16-bit arrays that a recurrence reads and writes; 0 if it has arrays of other
-/// types. Reset masks do not count, since this kernel runs only calls without resets.
+/// The numbers of 16-bit arrays that a recurrence reads and writes. They are 0 if an array has
+/// another type, or if steps are not linear. Reset masks do not count, because this kernel runs
+/// only calls without resets.
 struct array_counts {
   int reads = 0, writes = 0;
 };
@@ -98,7 +99,7 @@ struct run_pairs {
  private:
   using running_sums = typename R::template sums<scalar>;  // not used: assume::plain has none
 
-  /// Steps loaded ahead. They take as many registers as the steps that scans of floats load ahead.
+  /// Steps loaded ahead. They take at most 64 registers, as in scans of floats.
   static constexpr int together = [] {
     int count = 32;
     while (count > 1 && count * arrays.reads > 64) count /= 2;
@@ -154,7 +155,7 @@ struct run_pairs {
       });
     };
     const auto take_one = [&](const read_step& read, std::int64_t t) SCANREC_LAMBDA {
-      // The step of both sequences, with its arrays in registers.
+      // A recurrence whose arrays are in registers, for one step of both sequences.
       R here = taking;
       two held[arrays.reads], written[arrays.writes];
       int i = 0, o = 0;

@@ -4,13 +4,14 @@
 // lanes of one batch row and group.
 //
 // A sum keeps its time axis if it runs over other axes only. There are three kinds of sums:
-// - Sums over time, and sums of arrays with one value per sequence, have one accumulator per lane
-//   and tile of steps in the workspace. A second kernel adds these up, in an order that depends
-//   only on the shape (lane_sums.cuh).
-// - Sums that keep their time axis and run over channels have one accumulator per strip of lanes
-//   and step. A warp or a block adds up its strip.
-// - For other sums that keep their time axis, one thread processes all lanes that share an
-//   accumulator, one after the other.
+// - Sums over time, and sums without a time axis (gradients with one value per sequence), have one
+//   accumulator per lane and tile of steps in the workspace. A second kernel adds these up, in an
+//   order that depends only on the shape (lane_sums.cuh).
+// - Sums that keep their time axis and run over channels may have one accumulator per strip of
+//   lanes and step. A warp or a thread block adds up its strip.
+// - All other sums that keep their time axis have accumulators in the shape of the gradient. One
+//   thread processes all lanes that share an accumulator, one after the other. In look_back, tiles
+//   add to the accumulators in turn instead (tile_sums.cuh).
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ using scanrec::detail::region;
 
 inline constexpr axis lane_axes[]{axis::group, axis::batch, axis::channel};
 
-/// Whether sequences are contiguous along time, and not along channels.
+/// Whether some array with a time axis is contiguous along time, and none along channels.
 inline bool lies_along_time(const problem& p) {
   bool along_time = false;
   for (const array_use& array : p) {
@@ -64,7 +65,7 @@ inline bool sums_any(const problem& p) {
   });
 }
 /// Whether a problem can use kernels for plain arrays (assume::plain). It then has no resets, and
-/// no array is absent, recomputed, summed or added to.
+/// no array with a time axis is absent, recomputed, summed or added to.
 inline bool is_plain(const problem& p) {
   if (p.update || p.recomputed_bytes > 0) return false;
   return std::all_of(p.begin(), p.end(), [](const array_use& array) {
@@ -145,10 +146,11 @@ struct lane_plan {
   std::array<output, most_outputs> outputs{};
   bool per_lane = false, per_step = false;  // whether any output has these
   std::int64_t strips = 0;                  // per row
-  std::int64_t strip_sum_bytes = 0;         // one number for each output that is per strip
+  std::int64_t strip_sum_bytes = 0;         // one wide number for each output that is per strip
   std::int64_t bytes = 0;
 
-  /// Sums that keep their time axis run over strips of `strip_lanes` lanes, unless that is 0.
+  /// `used`: bytes of the workspace before the accumulators. `strip_lanes`: lanes of a strip, for
+  /// sums that keep their time axis; 0: no strips.
   explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0,
                      std::int64_t strip_lanes = 0)
       : steps(p.shape.time), tiles(tiles_of_steps), bytes(used) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A ring buffer in shared memory for the next steps of a warp's lanes. It has four stages, each
 // with the inputs of a few consecutive steps. The warp processes one stage while it loads the next
-// ones. So a few lanes have the same number of loads in flight as a large number of lanes that load
-// into registers.
+// ones. So each lane has more loads in flight than with registers, and fewer lanes suffice.
 //
 // The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
-// bytes, else element by element. Three kinds of arrays are read in place: elements of 2 bytes that
-// are not aligned, because they cannot be copied asynchronously; broadcast arrays, because they are
-// in the cache; and reset masks, because copying them does not pay.
+// bytes, else element by element. Three kinds of arrays are read in place: arrays whose rows are
+// not aligned and whose elements cannot be copied asynchronously, such as those of 2 bytes;
+// broadcast arrays, because they are in the cache; and reset masks, because copying them does not
+// pay.
 #pragma once
 
 #include <algorithm>
@@ -87,9 +87,9 @@ struct ring_plan {
   // The terms of every sum begin at a multiple of 16 bytes.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
   // On an H200, a ring is faster than registers for 16,384 lanes of floats. It is slower for 8192
-  // and 32,768 lanes of floats, and for 16,384 complex lanes. For gradients that are sums, a ring
-  // is slower still. It is then used only for sums over the lanes of a warp, which require it. All
-  // rings together should fit a GPU at once; otherwise a few warps would run after all others.
+  // and 32,768 lanes of floats, and for 16,384 complex lanes. A ring is also slower if
+  // gradients are sums. It is then used only for sums over the lanes of a warp, which require it.
+  // All rings together should fit a GPU at once; otherwise a few warps would run after all others.
   // Rings that sums require may exceed this limit.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
@@ -137,9 +137,9 @@ class lane_ring {
   }
 
   /// Calls f(recurrence, begin, end) for all steps, stage by stage, in threads that have a lane.
-  /// The inputs of this recurrence are in shared memory. All threads of the warp call for_stages.
-  /// If `Sums`, they also compute the sums over the warp's lanes. row() returns the recurrence at
-  /// the strip's row. This recurrence is constructed at each use, because keeping it would take
+  /// The copied inputs of this recurrence are in shared memory. All threads of the warp call
+  /// for_stages. If `Sums`, they also compute the sums over the warp's lanes. row() returns the
+  /// recurrence at the strip's row. It is called at each use, because keeping its result would take
   /// registers that the steps need.
   template <bool Sums, class Row, class F>
   SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
@@ -189,7 +189,7 @@ class lane_ring {
     return {first, first < 0 ? 1 : 0,
             static_cast<int>((last < total_steps_ ? last : total_steps_) - first)};
   }
-  // Calls f(field, byte offset in the stage, bit) for the arrays that are copied.
+  // Calls f(field, byte offset in shared memory, bit) for the arrays that are copied.
   template <class Self, class F>
   SCANREC_DEVICE void for_arriving(Self& r, int stage, F f) const {
     std::int64_t byte = stage * stage_bytes_;
@@ -246,7 +246,7 @@ class lane_ring {
     }
   }
 
-  // The recurrence with the inputs of the thread's lane in a stage.
+  // Returns the recurrence with its copied inputs pointing at the thread's lane in a stage.
   template <bool Sums>
   SCANREC_DEVICE R staged(R here, std::int64_t begin, int stage) const {
     for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {

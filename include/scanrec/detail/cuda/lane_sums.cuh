@@ -140,7 +140,7 @@ struct lane_sums {
   }
 };
 
-/// One thread per element of the gradient, for many elements or few terms.
+/// Adds up accumulators, one thread per element of the gradient; for many elements or few terms.
 template <class S>
 struct add_terms_in_turn {
   static constexpr int threads = 128;
@@ -158,8 +158,8 @@ struct add_terms_in_turn {
   }
 };
 
-/// One block per element of the gradient. Every thread adds up each `threads`-th term. Then the
-/// sums of the threads are added pairwise.
+/// Adds up accumulators, one block per element of the gradient. Every thread adds up each
+/// `threads`-th term. Then the sums of the threads are added pairwise.
 template <class S>
 struct add_terms_by_block {
   static constexpr int threads = 128;

@@ -20,26 +20,26 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// One thread processes the steps of a sequence in order. Threads of a warp have neighbouring
-/// channels. Every array is read or written once. From 32,768 sequences of 16-bit elements on, a
-/// thread processes two neighbouring sequences if there are no resets and no array is absent,
-/// recomputed, summed or added to. For 12,288 to 20,479 sequences of floats, later steps are loaded
-/// to shared memory instead of registers.
+/// channels. Every array is read or written once, but adjoints with memory::recompute read some
+/// inputs twice. From 32,768 sequences of 16-bit elements on, a thread may process two neighbouring
+/// sequences (takes_pairs in lane_pairs.cuh has the conditions). For 12,288 to 20,479 sequences of
+/// floats without gradients that are sums, later steps are loaded to shared memory instead of
+/// registers.
 ///
 /// Bits     those of `sequential`, on any GPU. There are two exceptions. Gated scans of 16-bit
 ///          elements use the activation functions of the GPU. Sums over sequences have an order of
 ///          their own, which depends only on the problem and the options.
-/// Memory   none, except for sums and recomputed states. A gradient that is a sum over time needs
-///          an accumulator in the wide type (wide_t) per sequence. A gradient that is not summed
-///          over time needs one per step and 32 channels if it is a sum over channels, else one per
+/// Memory   none, except for sums and recomputed states. A sum over time, and the gradient of a
+///          shared initial state, need an accumulator in the wide type (wide_t) per sequence. Any
+///          other sum needs one per step and 32 channels if it runs over channels, else one per
 ///          element of the gradient. With memory::recompute, each thread needs memory for 130
 ///          states.
-/// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
-///          states. Never waits.
+/// Stream   queues one kernel, and at most one for each gradient that is a sum. Never waits.
 struct lanes {
-  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
   int steps_ahead = 0;          ///< loaded to shared memory; 0: chosen; negative: registers only
 };
 
@@ -130,8 +130,8 @@ struct run_ring {
     typename loop::lane x{};
     typename loop::running_sums running{};
     if (there) x = own.begin(row());
-    // Shared memory has a short latency, so few steps are loaded together.
     constexpr bool sums = scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain;
+    // Shared memory has a short latency, so only 4 steps are loaded together.
     ring.template for_stages<sums>(row, strip,
                                    [&](const R& recomputed, std::int64_t begin, std::int64_t end) {
                                      x = own.template take<4>(recomputed, begin, end, x, running);

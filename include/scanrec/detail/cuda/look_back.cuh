@@ -17,33 +17,34 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read or written
-/// once. The channels of a tile are a channel block. If there are at least 512 channel blocks, no
-/// resets, and no array is absent, recomputed, summed or added to, each block of threads processes
-/// all tiles of one channel block in turn. It then needs no messages, and may load the next tile
-/// while it computes. Adjoints that recompute states read the inputs of the forward scan again,
-/// from the checkpoint before a tile on. They read these inputs several times if tiles are shorter
-/// than the checkpoint interval.
+/// once. The channels of a tile are a channel block. Each thread block processes all tiles of one
+/// channel block in turn if there are at least 512 channel blocks in all batch rows, no resets, and
+/// no array with a time axis is absent, recomputed, summed or added to. It then needs no messages,
+/// and may load the next tile while it computes. Adjoints that recompute states read the inputs of
+/// the forward scan again, from the checkpoint before a tile on. They read these inputs several
+/// times if tiles are shorter than the checkpoint interval.
 ///
-/// Bits     the same in every run and on any GPU: tiles depend only on shape, layout and types.
-///          They may differ from those of a serial loop, within the bound of docs/numerics.md.
+/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU: tiles
+///          depend only on shape, layout and types. They may differ from those of a serial loop,
+///          within the bound of docs/numerics.md.
 /// Memory   a header of 16 bytes. Messages of real numbers take 48 bytes per tile and channel, and
-///          48 per span (8 to 32 tiles) and channel. A gradient summed over time takes an
-///          accumulator in the wide type (wide_t) per tile and channel. A gradient that is not
-///          summed over time takes one per step and channel block, or one per element of the
+///          48 per span (8 to 32 tiles) and channel. A sum over time, and the gradient of
+///          a shared initial state, take an accumulator in the wide type (wide_t) per tile and
+///          channel. Any other sum takes one per step and channel block, or one per element of the
 ///          gradient if tiles add to it in turn (tile_sums.cuh).
-/// Stream   queues one kernel, and one for each gradient that is a sum over time, channels or
-///          states. If tiles send messages, a memset precedes the kernels, unless the content of
-///          the workspace is `kept`. Never waits.
-/// Throws   cuda::error, before anything is queued, if maps of more than about 180 bytes need more
-///          shared memory than the GPU has.
+/// Stream   queues one kernel, and at most one for each gradient that is a sum. A memset precedes
+///          them, unless tiles are processed in turn or the content of the workspace is `kept`.
+///          Never waits.
+/// Throws   cuda::error, before anything is queued, if there are 2^31 tiles or more, or if maps of
+///          more than about 180 bytes need more shared memory than the GPU has.
 /// Needs    a GPU on which running blocks make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
-  static constexpr bool recomputes_states = true;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = true;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
-  int segment_steps = 0;        ///< maximum steps per thread; 0: chosen by type, 32 for floats
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
+  int segment_steps = 0;        ///< maximum steps per thread; 0: chosen by type, at most 32
 };
 
 inline detail::look_back_plan plan_for(const look_back& on, const problem& p) {

@@ -23,8 +23,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The layout of the maps. A slot is the place of one map in memory, and each lane (one sequence)
-/// has its slots in time order. Neighbours in memory are the slots of adjacent lanes, or of one
-/// lane if the arrays are contiguous along time.
+/// has its slots in time order. Neighbours in memory are the slots of adjacent lanes or, if
+/// `time_first`, of one lane.
 struct slot_grid {
   extents lanes;                           // of the problem; time: 1
   std::int64_t lane_count = 0, slots = 0;  // slots of a lane
@@ -53,8 +53,8 @@ struct slot_grid {
   }
 };
 
-/// Maps in memory, of type map_of. If there are resets, the reset of each map follows it (type
-/// segmented).
+/// Maps in memory, of type step_map<R>. If there are resets, the type is segmented<step_map<R>>, in
+/// which the reset follows the map.
 struct map_memory {
   std::byte* data = nullptr;
   std::int64_t map_bytes = 0;
@@ -66,7 +66,8 @@ struct map_memory {
   }
 };
 
-/// The workspace of a call of such a backend: maps, then sums.
+/// The workspace of a call of a backend that writes all maps to memory: maps, then accumulators of
+/// sums.
 struct slot_plan {
   slot_grid grid;
   std::int64_t map_bytes = 0;
@@ -93,9 +94,9 @@ struct slot_plan {
     return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, with_resets};
   }
   /// Sets the number of slots for an inclusive scan that gives the state before every step. If
-  /// there is an initial state, it is in slot 0, and the map of step t is in slot t + 1. Otherwise
-  /// the map of step t is in slot t. Returns the shift of the slots of maps: 0, or -1 without an
-  /// initial state.
+  /// there is a state before the first step, that state is in slot 0, and the map of step t is in
+  /// slot t + 1. Otherwise the map of step t is in slot t. Returns the `shift` of load_maps and
+  /// finish_steps: 0 or -1.
   std::int64_t begin_with_state(bool there_is_one) {
     const std::int64_t shift = there_is_one ? 0 : -1;
     grid.slots = std::max<std::int64_t>(0, grid.slots + shift);
@@ -157,8 +158,8 @@ auto device_algebra(const R& r) {
 template <class R>
 using device_algebra_of = decltype(device_algebra(std::declval<const R&>()));
 
-/// Writes the first state and the maps of all steps except the last, one thread each. The first
-/// state goes to slot `first_state`, and the map of step k - 1 to slot k + shift.
+/// Writes the state before the first step, and the maps of all steps except the last, one thread
+/// each. The state goes to slot `first_state`, and the map of step k - 1 to slot k + shift.
 template <class R>
 struct load_maps {
   static constexpr int threads = 128;

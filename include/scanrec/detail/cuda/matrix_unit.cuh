@@ -16,7 +16,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
 
-/// Whether every GPU that this translation unit is compiled for has matrix units.
+/// Whether every GPU that this translation unit is compiled for multiplies TF32 and
+/// bfloat16 on matrix units.
 #if defined(__CUDA_ARCH_LIST__)
 inline constexpr bool has_matrix_units = std::min({__CUDA_ARCH_LIST__}) >= 800;
 #else
@@ -28,8 +29,8 @@ inline constexpr bool has_matrix_units = true;
 /// A tile of sums in float, distributed over the threads of a warp. All threads of the warp call
 /// the functions marked (*), with the same arguments.
 ///
-/// The units truncate the sums of a product instead of rounding them. So products are added outside
-/// of the units.
+/// The units truncate sums instead of rounding them. So they compute only the sums within one
+/// product of tiles, and these products are added outside of the units.
 template <class Precision>
 class tile_sum {
   static constexpr bool halves = std::is_same_v<Precision, precision::bf16>;
@@ -41,8 +42,8 @@ class tile_sum {
   /// (*) Clears the sums.
   SCANREC_DEVICE tile_sum() { nvcuda::wmma::fill_fragment(sums_, 0.0f); }
 
-  /// (*) Adds the product of two tiles that are stored row by row. The first element is aligned to
-  /// 32 bytes, and row lengths are multiples of 16 bytes.
+  /// (*) Adds the product of two tiles that are stored row by row. Their first elements are aligned
+  /// to 32 bytes, and row lengths are multiples of 16 bytes.
   SCANREC_DEVICE void add_product(const shared_array<stored>& left, int first_left, int left_row,
                                   const shared_array<stored>& right, int first_right,
                                   int right_row) {
@@ -94,7 +95,7 @@ class tile_sum {
   SCANREC_DEVICE static float to_tf32(float x) {
     return __uint_as_float(__float_as_uint(nvcuda::wmma::__float_to_tf32(x)) & ~0x1fffu);
   }
-  // Splits numbers into a TF32 number and the remainder, rounded to TF32.
+  // Splits each number into a TF32 number and the remainder, rounded to TF32.
   template <int N>
   SCANREC_DEVICE static void split(float (&x)[N], float (&rest)[N]) {
     SCANREC_UNROLL

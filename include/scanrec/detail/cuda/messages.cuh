@@ -4,8 +4,8 @@
 // A message is an array of words. A word has 16 bytes: a value and a tag. The tag is the number of
 // the call; the workspace counts its calls. Each word is stored and loaded by one access, so a word
 // with the tag of the current call has its complete value. Words of earlier calls have other tags,
-// so messages are not cleared between calls. After a call, all of the workspace except the header
-// and the messages is zero again.
+// so messages are not cleared between calls. After a call, all of the workspace is zero again
+// except the header, the messages, and the words of sum_turns (tile_sums.cuh).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct loaded_message {
     for (int i = 0; i < words_of<T>; ++i) there = there && words[i].tag == tag;
     return there;
   }
-  /// Stores the value if all words had arrived. Returns whether they had.
+  /// Stores the message in `value` if all words had arrived. Returns whether they had.
   SCANREC_DEVICE bool read(T& value, std::uint64_t tag) const {
     if (!complete(tag)) return false;
     std::uint64_t bits[words_of<T>];

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The common part of the kernels of triangular_matmul: loads of panels, composition of the maps of
-// blocks of 16 steps, and the layout of the maps of chunks.
+// blocks of 16 steps, and the layout of the maps of chunks. Panels and chunks are defined in
+// chunk_partition.cuh. The map of some steps is the affine function from the state before them to
+// the state after them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The maps of chunks, in the wide type (wide_t), one per chunk and lane. Lanes are contiguous.
+/// The maps of chunks, in the wide type (wide_t), one per chunk and lane. A lane is one sequence: a
+/// group, a batch row and a channel. The maps of one chunk are contiguous.
 template <class Wide>
 struct chunk_maps {
   Wide* products = nullptr;      // products of factors
@@ -70,7 +73,7 @@ struct panel_steps {
   }
 
   /// Loads the inputs of a panel and the factors that its columns share, and builds the triangle.
-  /// After the end of the sequence inputs are 0 and factors are 1.
+  /// After the end of the sequence inputs are 0, and factors are 1 unless they are shared in time.
   SCANREC_DEVICE void load_panel(const R& here, const panel_position& at) const {
     const auto zero = simd::constant<scalar>(0);
     for_sites([&](int r, int column) {
@@ -79,7 +82,7 @@ struct panel_steps {
           partition.there(at, r, column) ? map_at(here, site(at, r, column)).map.u : zero);
     });
     for (int r = device::thread_index(); r < chunk_steps; r += threads) {
-      // Factors that are shared in time are those of the first step.
+      // Factors that are shared in time are loaded from the first step.
       const int from = partition.in_time() ? 0 : r;
       reset_map m{affine<scalar>::identity(), false};
       if (partition.there(at, from, 0)) m = map_at(here, site(at, from, 0));
@@ -127,8 +130,8 @@ struct panel_steps {
   }
 };
 
-/// Calls f(row, here, position) for the panels of a block in order. `row` is the recurrence at the
-/// panel's batch row, and `here` the recurrence at its first channel.
+/// Calls f(row, here, position) for the panels of a thread block's stack, in order. `row` is the
+/// recurrence at the panel's batch row, and `here` the recurrence at its first channel.
 template <class R, class F>
 SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, const region& stack,
                                std::int64_t panel, F f) {

@@ -8,8 +8,8 @@ namespace scanrec::cuda::precision {
 struct full {
   static constexpr bool on_matrix_units = false;
 };
-/// Three products of TF32 numbers. Each factor is split into two, which hold 22 of the 24 bits of a
-/// float.
+/// Three products of TF32 numbers for each product of floats. Each factor is split into two TF32
+/// numbers, which hold 22 of the 24 bits of a float.
 struct tf32x3 {
   static constexpr bool on_matrix_units = true;
 };

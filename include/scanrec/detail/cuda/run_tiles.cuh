@@ -3,10 +3,11 @@
 //
 // The block reads the steps of its tile, composes their maps, and sends the map of the tile to
 // later tiles. It finds the state before its tile from the messages of earlier tiles
-// (tiles_before.cuh). Then it sends the state after its tile and computes its outputs.
+// (tiles_before.cuh). Then it sends the state after its tile and computes its outputs. A block that
+// processes tiles in turn sends nothing, because it keeps the state in shared memory.
 //
 // If the map of a tile gives a state that is not finite in the compute type, the leading thread of
-// the channel computes the steps of the tile one by one instead. This depends only on the data.
+// the channel (its first segment) computes the tile step by step. This depends only on the data.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// How a block gets its tiles. It draws a ticket, which selects one tile. If there are enough
-/// channels to fill the GPU, it processes all tiles of its channels in turn instead.
+/// How a block gets its tiles: it draws a ticket for one tile, or it processes all tiles of its
+/// channels in turn. look_back_plan::in_turn has the condition.
 enum class tile_order { by_ticket, in_turn };
 
 /// The kernel. `Assume` (position.hpp) holds for all steps except those whose neighbour lies
@@ -72,8 +73,8 @@ struct run_tiles {
 
   // Byte offsets of the parts of shared memory, in this order: the drawn tile; maps of warps;
   // results of compose_segments; the state before the tile per channel; a flag per channel for
-  // values that are not finite; kinds of received messages, later reused as such flags of threads;
-  // received states; sums; received maps; staged arrays; recomputed states; terms of sums.
+  // values that are not finite; ballots of warps (tiles_before.cuh), later reused as such flags per
+  // thread; received states; sums; received maps; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -123,8 +124,8 @@ struct run_tiles {
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
-    // Messages are loaded together with the steps, to overlap the latencies. With staged steps this
-    // costs more than it gains.
+    // Messages are loaded together with the steps, to overlap the latencies. If steps are staged,
+    // this would cost more than it gains.
     typename tiles_before<R>::received early;
     if constexpr (Order == tile_order::by_ticket)
       if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
@@ -140,7 +141,7 @@ struct run_tiles {
     }
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
-    const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
+    const bool leads = at.segment == 0 && at.there;  // the one thread per channel that sends
 
     const tiles_before<R> others = before_it();
     const bool follows = at.tile + 1 < partition.tiles, is_first = at.tile == 0;
@@ -267,7 +268,7 @@ struct run_tiles {
         own = k == 0 ? m : algebra.compose(own, m);
       }
   }
-  // The same for a complete segment whose neighbours exist. All loads precede the first use.
+  // Like load_checked, for a complete segment whose neighbours exist. All loads precede all uses.
   template <bool InRegisters, class Algebra>
   SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_position& at,
                                                        const Algebra& algebra, step* now,
@@ -315,14 +316,14 @@ struct run_tiles {
     return any;
   }
 
-  // Whether a thread has a whole segment and all its outputs are staged.
+  // Whether a thread has a complete segment and all its outputs are staged.
   SCANREC_DEVICE bool takes_staged(const tile_position& at) const {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;
   }
   // Computes the steps of a thread. If a channel has values that are not finite, its leading thread
-  // computes the whole tile. Values that follow from the position of the thread are recomputed, to
-  // save registers.
+  // computes all steps that the channel has in the tile. Values that follow from the position of
+  // the thread are recomputed, to save registers.
   SCANREC_DEVICE void run_segment(tile_position at, const step* now, bool nonfinite,
                                   bool unknown) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);
@@ -396,5 +397,4 @@ struct run_tiles {
 };
 
 }  // namespace detail
-
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

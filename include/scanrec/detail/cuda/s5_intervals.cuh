@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // S5 with irregular sampling intervals on a GPU: gates and scales of every step, and their adjoint.
-// See scanrec/detail/cpu/s5_intervals.hpp.
+// scanrec/detail/cpu/s5_intervals.hpp is the version for CPUs.
 #pragma once
 
 #include <complex>
@@ -46,11 +46,12 @@ struct states_before {
   std::int64_t steps;
   int direction;  // 0: forward, 1: backward in time
 
-  /// The state before a step. It is 0 if the step has a reset, or is the first one and there is no
-  /// initial state.
+  /// The state before step t in the direction of time. Forwards, it is 0 if step t has a reset, or
+  /// if t is 0 and there is no initial state. Backwards, it is 0 if step t + 1 has a reset or does
+  /// not exist.
   SCANREC_DEVICE complex_of<R> at(std::int64_t b, std::int64_t t, std::int64_t p) const {
     const std::int64_t from = direction == 0 ? t - 1 : t + 1, later = direction == 0 ? t : from;
-    // A reset lies between a step and the step before it in time, for both directions.
+    // For both directions, a reset at a step lies between this step and the one before it in time.
     if (resets.data && later < steps &&
         resets.data[b * resets.strides.batch + later * resets.strides.time +
                     (resets.shape.channel > 1 ? p * resets.strides.channel : 0)])
@@ -64,8 +65,8 @@ struct states_before {
 
 /// Computes the adjoint of the discretisation from v, the gradients of the scan inputs in one
 /// direction. Writes the gradients of lambda and log_step, summed per chunk of rows. Writes the
-/// gradients of the intervals, or adds to them. Turns v into the gradients of B u. A warp processes
-/// one chunk.
+/// gradients of the intervals, or adds to them in the backward direction. Turns v into the
+/// gradients of B u. A warp processes one chunk.
 template <class R>
 struct steps_vjp {
   static constexpr int threads = device::warp_size, blocks_together = 16;

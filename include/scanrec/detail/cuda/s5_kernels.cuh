@@ -24,10 +24,12 @@ struct s5_system {
   using complex =
       std::conditional_t<std::is_const_v<R>, const std::complex<real>, std::complex<real>>;
 
-  complex* lambda = nullptr;  ///< (P); per unit of time; discretisation::ring: (nu, theta)
-  complex* input = nullptr;   ///< B, (P, H)
-  complex* output = nullptr;  ///< C, (Q, P); bidirectional: (Q, 2P)
-  R* feedthrough = nullptr;   ///< D, (Q), Q = H; null: absent
+  /// (P): eigenvalues per unit of time. For discretisation::ring: nu as real part, theta as
+  /// imaginary part.
+  complex* lambda = nullptr;
+  complex* input = nullptr;   ///< (P, H): B
+  complex* output = nullptr;  ///< (Q, P), or (Q, 2P) if bidirectional: C
+  R* feedthrough = nullptr;   ///< (Q), with Q = H: D; null: absent
   R* log_step = nullptr;      ///< (P): logarithms of step sizes; ignored by discretisation::ring
   std::int64_t states = 0, inputs = 0, outputs = 0;  ///< P, H, Q
   bool bidirectional = false;                        ///< P more states run backwards in time
@@ -64,15 +66,17 @@ SCANREC_HD complex_of<double> in_double(complex_of<R> x) {
   return {static_cast<double>(x.re), static_cast<double>(x.im)};
 }
 
-/// The matrices of a system for real products. A complex column becomes two real columns.
+/// The matrices of a system for real products. Each complex state takes two real columns of
+/// to_states, and two real rows of to_outputs.
 template <class R>
 struct s5_matrices {
   std::complex<R>* gate = nullptr;  // P; if step sizes vary, gate is unused and B is not scaled
-  R* to_states = nullptr;           // H x 2P: B_bar, transposed
-  R* to_outputs = nullptr;          // 2P (4P) x Q: C, transposed
+  R* to_states = nullptr;           // H x 2P: scale * B, transposed
+  R* to_outputs = nullptr;          // 2P (bidirectional: 4P) x Q: C or 2 C, transposed
 };
 
-/// Gate and scale of state p, computed in double.
+/// Gate and scale of state p, computed in double. If step sizes vary, the scale is 1 and the gate
+/// is not used.
 template <class R>
 SCANREC_HD scanrec::detail::discretised_lanes<double> discretised_state(const s5_system<const R>& s,
                                                                         bool varies,
@@ -85,7 +89,7 @@ SCANREC_HD scanrec::detail::discretised_lanes<double> discretised_state(const s5
       steps ? scanrec::detail::step_size(s.log_step[p]) : R(0));
 }
 
-/// Computes the matrices, one thread per number.
+/// Computes the matrices, one thread per complex number.
 template <class R>
 struct make_s5_matrices {
   static constexpr int threads = 128, blocks_together = 4;
@@ -132,11 +136,11 @@ template <class R>
 struct s5_matrix_gradients {
   const std::complex<R>* gate = nullptr;  // P
   const R* to_states = nullptr;           // H x 2P
-  const R* to_outputs = nullptr;          // 2P (4P) x Q
+  const R* to_outputs = nullptr;          // 2P (bidirectional: 4P) x Q
 };
 
-/// Adds to the gradients of lambda, log_step, B and C, one thread per number. If step sizes vary,
-/// the gradients of lambda and log_step are not changed.
+/// Adds to the gradients of lambda, log_step, B and C, one thread per complex number. If step sizes
+/// vary, steps_vjp computes the gradients of lambda and log_step, and this kernel does not.
 template <class R>
 struct add_s5_gradients {
   static constexpr int threads = 128, blocks_together = 4;

@@ -21,8 +21,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// A call for a system, and the layout of its workspace. The first bytes belong to the scans, which
-/// rely on the contents that earlier calls left. The matrices of the system and all other arrays
-/// from `reserve` follow.
+/// may rely on the contents that earlier calls left. The matrices of the system and all other
+/// arrays from `reserve` follow.
 template <class Backend, class R>
 class s5_on_device : public scanrec::detail::s5_call<R> {
  public:
@@ -91,8 +91,8 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     const make_s5_matrices<R> kernel{s, varies, m};
     per_number(kernel, kernel.count(), on.stream);
   }
-  /// Queues `into = rows * matrix`, or `into += rows * matrix` if `adds`. The matrix may be
-  /// transposed.
+  /// Queues `into = from * matrix`, or `into += from * matrix` if `adds`. The matrix may be
+  /// transposed. Each batch row and step is a row of `from` and `into`.
   template <class From, class Into>
   void map_rows(const products& of, const extents& shape, const sequence_view<From>& from,
                 const R* matrix, bool transposed, bool adds,
@@ -103,7 +103,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
       of.multiply(all.rows, wide, inner, piece<const R>(from, b),
                   {matrix, transposed ? inner : wide, transposed}, adds, piece<R>(into, b));
   }
-  /// Queues `into` = the transposed rows of x times the rows of y, summed over all rows.
+  /// Queues `into = x^T * y`. Each batch row and step is a row of x and y.
   template <class X, class Y>
   void sum_over_rows(const products& of, const extents& shape, const sequence_view<X>& x,
                      const sequence_view<Y>& y, R* into) const {
@@ -131,7 +131,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
   static std::int64_t columns(const sequence_view<E>& view) {
     return parts<E> * view.shape.channel;
   }
-  // The rows of a batch row as a matrix of real numbers.
+  // The rows of the view from batch row b on, as a matrix of real numbers.
   template <class Number, class E>
   static matrix_ref<Number> piece(const sequence_view<E>& view, std::int64_t b) {
     return {reinterpret_cast<Number*>(view.data + b * view.strides.batch),

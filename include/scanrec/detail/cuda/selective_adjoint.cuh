@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint kernel of selective scans. A block processes time from the end, with the gradients of
-// the states of its channels in registers. States are recomputed in three stages: from a checkpoint
-// to the start of every chunk, within a chunk to every fourth step, and then, with the gates in
-// registers, the four steps.
+// the states of its channels in registers. States are recomputed in three stages. From a
+// checkpoint, the states before every chunk are computed and kept. Within a chunk, the states
+// before every fourth step are. Finally the four steps are repeated, and their gates and states
+// stay in registers.
 //
-//     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: gradient of sum_n C x
+// g is the gradient of y = sum_n C x, and l that of x. n counts states, d channels, and `step` is
+// the step size:
+//
+//     l[t] = g[t] C[t] + a[t+1] l[t+1]
+//
+// The gradients of the arguments at step t are:
+//
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
 //
-// In these formulas, `step` is the step size. For complex states, a, A, B, C and x are conjugated,
-// g is doubled, and the gradients of u and step are real parts.
+// For complex states, a, A, B, C and x are conjugated, g is doubled except in D g, and the
+// gradients of u and step are real parts.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +41,7 @@ struct selective_vjp_kernel {
   static constexpr bool synchronises = true;
   /// Chunks per checkpoint interval.
   static constexpr int chunks = memory::checkpoint_interval / Shape::steps;
-  /// Numbers per block of selective_vjp_room::states.
+  /// Elements of selective_vjp_room::states per block.
   static constexpr std::int64_t kept_states = (chunks - 1) * Shape::own * selective_threads;
 
   selective_device_vjp<number> p;
@@ -65,8 +72,8 @@ struct selective_vjp_kernel {
     device::shared_array<stored> before;
     stored* chunk_states;
     X x[S], gate[S], carry[S];
-    // Running sums of a checkpoint interval. The sums of earlier intervals are in the workspace, or
-    // in all_d and all_bias.
+    // Running sums of a checkpoint interval. The sums of the intervals already processed are in the
+    // workspace, or in all_d and all_bias.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
     double all_d = 0, all_bias = 0;
 

@@ -91,7 +91,7 @@ template <class V>
 struct selective_vjp_layout {
   static constexpr int parts = scanrec::detail::parts_of<simd::lane_t<V, 1>>;
   selective_vjp_room<V> room;
-  V* checkpoints = nullptr;  // (batch, checkpoint interval, channel, state); null: caller-provided
+  V* checkpoints = nullptr;  // (batch, checkpoint interval, channel, state); null: not needed
   std::int64_t bytes = 0;
 
   selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {
@@ -188,7 +188,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // A `kept` workspace must be zero after a call, so the states and sums are cleared.
+  // A `kept` workspace must be zero after a call, so all that this call has used is cleared.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The assignment of the elements of a chunk (selective_plan.cuh) to the threads of a block. A
-// thread has runs of elements that are neighbours along channels or along steps, whichever is
-// contiguous in u. A run is loaded or stored by one access if the array is aligned. Offsets are
-// computed once and kept in shared memory, because registers are needed for states.
+// The assignment of the elements of a chunk (selective_plan.cuh) to the threads of a block. An
+// element is one step of one channel. A thread has runs of elements that are neighbours along
+// channels or along steps, whichever is contiguous in u. A run is loaded or stored by one access if
+// the array is aligned. Offsets are computed once and kept in shared memory, because registers are
+// needed for states.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +51,8 @@ class selective_elements {
         bias_runs_(Shape::bias),
         reset_mask_(reset_mask_byte),
         offsets_(offsets_byte),
-        // Runs are along steps if time is contiguous in u, in either direction.
+        // Runs are along steps if u is contiguous along time, in either direction, and not along
+        // channels.
         along_channels_(p.u.strides.channel == 1 ||
                         (p.u.strides.time != 1 && p.u.strides.time != -1)) {
     if (along_channels_) {
@@ -119,7 +121,7 @@ class selective_elements {
 
   // ---- arrays -----------------------------------------------------------------------------------
 
-  /// Stores the offset of this thread's elements in the k-th array.
+  /// Stores the offset of this thread's first element in the k-th array.
   SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int k) {
     if (!rows.present() || !has_elements()) return;
     const auto& s = rows.strides;
@@ -191,7 +193,7 @@ class selective_elements {
                                               int first_run = 0) const {
     soften<Along>(step, slope, first_run), scale<Along>(step, slope, first_run);
   }
-  /// The same, without intervals.
+  /// Like to_steps, but without the intervals.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void soften(V (&step)[Count], V (&slope)[Count],
                                             int first_run = 0) const {
@@ -251,14 +253,14 @@ class selective_elements {
 
   const selective_device_problem<number>& p_;
   selective_position at_;
-  device::shared_array<value_pair<V>> delta_u_;  // (size, size * u) of (step, channel)
+  device::shared_array<value_pair<V>> delta_u_;  // (step, channel): (step size, step size * u)
   device::shared_array<V> d_, bias_;             // (channel)
   int thread_;
   std::int64_t begin_ = 0;
   int idle_ = 0;  // steps of the chunk before the start of the sequence
 
  protected:
-  /// Records whether an array is loaded in runs.
+  /// Records whether array k can be loaded in runs.
   SCANREC_DEVICE SCANREC_INLINE void remember(int k, bool in_runs) {
     in_runs_ |= in_runs ? 1u << k : 0u;
   }

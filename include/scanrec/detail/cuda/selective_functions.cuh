@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The functions of selective scans on a GPU. For floats they use the special-function unit where it
-// is accurate enough. Instructions limit the speed of the kernels, and a gate takes two.
+// is accurate enough. Instructions limit the speed of the kernels, and a gate then takes only two.
 #pragma once
 
 #include <cmath>
@@ -17,9 +17,9 @@ namespace detail {
 
 namespace simd = scanrec::simd;
 
-/// exp(step * rate), for a step size and a rate from gate_rate(). For floats the error is 2 ULP,
-/// plus the effect of two roundings of the argument, 2^-23 |step * rate|. Results below the
-/// smallest normal number are 0.
+/// exp(step * A), where `rate` is gate_rate(A). For floats the error is 2 ULP, plus the effect of
+/// two roundings of the argument, 2^-23 |step * A|. Float results below the smallest normal number
+/// are 0.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE V selective_gate(V step, V rate) {
   if constexpr (std::is_same_v<V, float>)

@@ -2,8 +2,8 @@
 // The work per element of the adjoint of a selective scan. Before a chunk is processed backwards,
 // u, delta, z and the gradients of outputs are turned into step sizes and gradients of y.
 // Afterwards the gradients of u, delta and z are computed, and the contributions of the elements to
-// the gradients of D, the bias and the intervals. The letters l, a and x are those of
-// selective_adjoint.cuh.
+// the gradients of D, the bias and the intervals. Here y = sum_n C x, and the output is
+// (y + D u) silu(z). The letters l, a and x are those of selective_adjoint.cuh.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A block of the adjoint with the elements of a chunk.
+/// The part of a thread block of the adjoint that loads, transforms and writes the elements of a
+/// chunk.
 template <class Shape, selective_kind Kind>
 class selective_grad_elements : public selective_products<Shape, Kind> {
   using base = selective_products<Shape, Kind>;
@@ -89,12 +90,14 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     }
   }
 
-  // y and its gradient, which is doubled for complex states. At the end of a chunk, y holds the
-  // terms of the gradients of intervals.
+  // y and its gradient, which is doubled for complex states. After put(), y holds the terms of the
+  // gradients of intervals, if these are computed.
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
-  device::shared_array<value_pair<V>> sums;  // sums over states of l B and of A l a x
-  V of_d, of_bias;                           // running sums of a checkpoint interval
+  // Sums over states of l B and of A l a x. After put(), the terms of the gradients of the bias and
+  // of D.
+  device::shared_array<value_pair<V>> sums;
+  V of_d, of_bias;  // running sums of a checkpoint interval
 
  private:
   enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };

@@ -2,13 +2,13 @@
 // The mapping of a selective scan to blocks and threads, and the layout of shared memory.
 //
 // A block has 128 threads and some channels of one sequence. L lanes of a warp share a channel and
-// have S states each: state i L + l is the i-th state of lane l. Step sizes, inputs and outputs are
-// real, while states may be complex.
+// have S states each: state i L + l is the i-th state of lane l (in the adjoint in another order,
+// see selective_tile.cuh). Step sizes, inputs and outputs are real, while states may be complex.
 //
 // Chunks of steps are counted from the end of time, so that checkpoints lie between them. The first
-// chunk may begin before the first step; its extra steps are idle. S and L depend on the sizes of a
-// problem, except the number of steps. They do not depend on the GPU, so the order of sums is the
-// same on every GPU.
+// chunk may begin before the first step; its extra steps are idle. S and L depend on the type of
+// the states and on all sizes of a problem except the number of steps. They do not depend on the
+// GPU, so the order of sums is the same on every GPU.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace detail {
 
 inline constexpr int selective_threads = 128;
 
-/// Four steps of one state, read by one access.
+/// Four steps of one state. Four floats are read by one access.
 template <class V>
 struct alignas(16) four_steps {
   V of[4];
@@ -33,7 +33,7 @@ struct alignas(16) four_steps {
   SCANREC_DEVICE SCANREC_INLINE static four_steps same(V x) { return {{x, x, x, x}}; }
   SCANREC_DEVICE SCANREC_INLINE V at(int j) const { return of[j]; }
 };
-/// The same for a complex state.
+/// Four steps of one complex state.
 template <class V>
 struct four_complex_steps {
   four_steps<V> re, im;
@@ -45,7 +45,7 @@ struct four_complex_steps {
     return {re.of[j], im.of[j]};
   }
 };
-/// B or C for a state X at four steps.
+/// B or C for a state of type X at four steps.
 template <class X>
 using mixed_steps =
     std::conditional_t<simd::is_complex_lanes<X>, four_complex_steps<simd::real_lane_t<X>>,
@@ -73,7 +73,7 @@ SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<R> loaded_state(const value_pa
 template <class V>
 using stored_state_t = decltype(stored_state(simd::lane_t<V, 1>()));
 
-/// The shape of a block: states are numbers V, S per lane, L lanes per channel.
+/// The shape of a block: states of type V, S states per lane, and L lanes per channel.
 template <class V, int S, int L>
 struct selective_shape {
   using number = V;
@@ -88,8 +88,8 @@ struct selective_shape {
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int bc_elements = states * steps / selective_threads;
   static constexpr int run = std::min(elements, 4);  // elements of a run (selective_elements.cuh)
-  /// Row lengths of a step and of a state. The padding puts the same step of two channels in
-  /// different banks.
+  /// Lengths of a step's row of channels, and of a state's row of steps. The padding puts
+  /// neighbouring rows in different banks.
   static constexpr int row = channels + 1, state_row = steps + 4;
 
   static constexpr std::int64_t rounded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -102,9 +102,9 @@ struct selective_shape {
   static constexpr std::int64_t bc_offset_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && bc_elements % 4 == 0);
 
-  // The layout of shared memory. Both kernels have (step size, step size * u) and resets per step
-  // and channel, B and C, D and the bias. The forward kernel also has the u and z of each thread's
-  // elements, and the offsets of these elements in four arrays.
+  // The layout of shared memory. Both kernels have (step size, step size * u), y and resets per
+  // step and channel, B and C, D and the bias. The forward kernel also has the u and z of each
+  // thread's elements, and the offsets of these elements in four arrays.
   static constexpr std::int64_t delta_u = 0, b = delta_u + 2 * row_bytes, c = b + bc_bytes,
                                 d = c + bc_bytes, bias = d + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
@@ -116,8 +116,8 @@ struct selective_shape {
   static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
   // The adjoint also has gradients of y, sums over states, four values of each thread's elements,
-  // the states of every fourth step, products to be summed over channels, and the offsets of the
-  // elements in seven arrays.
+  // the states before every fourth step, products to be summed over channels, and the offsets of
+  // the elements in seven arrays.
   static constexpr int sum_steps =
       std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
   static constexpr int kept = 4;

@@ -35,8 +35,8 @@ struct alignas(sizeof(T) * Count) packed {
 };
 
 /// Converts loaded elements. The stored type is tested once for all of them, so that their
-/// conversions overlap. If 16-bit elements were loaded in runs, each word holds two, and a run
-/// takes the first half of its words.
+/// conversions overlap. If 16-bit elements were loaded in runs, each word of `raw` holds two: a run
+/// of `Run` elements fills only the first Run / 2 of its `Run` words.
 template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
                                               bool in_runs, V (&to)[Count]) {

@@ -14,7 +14,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The workspace of the adjoint: partial sums for the next kernels, and states that the adjoint
-/// kernel reads again. A row below is one group of one sequence. States are numbers V.
+/// kernel reads again. A row below is one group of one sequence. States have type V.
 template <class V>
 struct selective_vjp_room {
   using real = scanrec::detail::real_part_of<V>;
@@ -24,17 +24,17 @@ struct selective_vjp_room {
   double *a = nullptr, *b_constant = nullptr,
          *c_constant = nullptr;          // (batch, channel, state, part)
   double *d = nullptr, *bias = nullptr;  // (batch, channel)
-  // The states before every chunk of a checkpoint interval except the last, as (block, chunk,
-  // state, thread).
+  // The states before every chunk but the last of a checkpoint interval, as (block, chunk, state,
+  // thread).
   stored_state_t<V>* states = nullptr;
 };
 
-/// The number of channels of a warp that store their states in different orders
-/// (selective_tile.cuh).
+/// The number of orders in which the channels of a warp store their states (`Turned` in
+/// selective_tile.cuh).
 template <class Shape>
 inline constexpr int turned_channels = std::min(Shape::own, device::warp_size / Shape::lanes);
 
-/// A block of the adjoint with its sums over channels.
+/// The part of a thread block of the adjoint that computes sums over channels.
 template <class Shape, selective_kind Kind>
 class selective_products : public selective_tile<Shape, Kind, turned_channels<Shape>> {
  public:

@@ -12,7 +12,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// Gradients of intervals, or of B or C that vary with the step. One thread per number adds up the
-/// partial sums of the blocks of a group.
+/// partial sums of all blocks of a sequence (for B and C, of one group).
 template <class V>
 struct add_selective_tiles {
   static constexpr int threads = 128, blocks_together = 8;

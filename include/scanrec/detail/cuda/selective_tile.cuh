@@ -42,8 +42,9 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
   return {x.first + y.first, x.second + y.second};
 }
 
-/// The states of a block. Neighbouring channels store their states in `Turned` different orders:
-/// slot i, the i-th register of a lane of channel c, holds state i ^ (c mod Turned) of the lane.
+/// The states of a block. The L lanes of a channel share its states. Slot i, the i-th state
+/// register of lane j of channel c, holds state (i ^ (c mod Turned)) * L + j. So `Turned`
+/// neighbouring channels store their states in different orders.
 template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile : public selective_elements<Shape, Kind> {
  public:
@@ -114,7 +115,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
 
-  /// B or C in shared memory, as (part, state, step). k is the index of its offsets.
+  /// B or C in shared memory, as (part, state, step). k is the index of its first part's offset.
   struct mixed_array {
     device::shared_array<V> numbers;
     device::shared_array<four_steps<V>> fours;
@@ -226,7 +227,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
       return rows.load(position);
   }
 
-  static constexpr int first_bc = 8;               // bit of the first array of B and C
+  // remember() keeps the flag of the k-th array of B and C in bit first_bc + k.
+  static constexpr int first_bc = 8;
   device::shared_array<std::int64_t> bc_offsets_;  // offsets of B and C for this block
 };
 

@@ -24,7 +24,7 @@ namespace detail {
 struct staged_arrays {
   std::uint32_t reads = 0, writes = 0;       // bits of the staged arrays
   std::uint32_t neighbours = 0;              // bits of the inputs whose neighbours are read
-  bool all_reads = true, all_writes = true;  // every present input, or every output, is staged
+  bool all_reads = true, all_writes = true;  // whether all present inputs / all outputs are staged
   std::int64_t bytes = 0;                    // of shared memory
 };
 
@@ -33,7 +33,8 @@ class tile_stage {
  public:
   staged_arrays which;
 
-  /// Host only. Stages the first arrays that fit in `room` bytes.
+  /// Host only. Selects the arrays to stage: in order, each that still fits in `room` bytes. Inputs
+  /// and outputs use the same bytes, one after the other.
   tile_stage(const R& r, std::int64_t room) {
     std::int64_t read_bytes = 0, written_bytes = 0;
     std::uint32_t bit = 1;
@@ -202,7 +203,7 @@ class tile_stage {
     const std::int64_t first = std::int64_t{at.tile} << partition.tile_shift, c0 = at.c - at.column;
     const std::int64_t left = partition.steps - first, columns = partition.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
-    // In a whole tile of one sequence, slots and addresses advance by constants.
+    // In a complete tile of one sequence, slots and addresses advance by constants.
     if (partition.width == 1 && partition.segment_steps == SegmentSteps &&
         left >= threads * SegmentSteps) {
       constexpr int rows_on = threads / SegmentSteps * row_of<S>;
@@ -219,8 +220,8 @@ class tile_stage {
         along(corner - thread, -threads);
       return;
     }
-    // Otherwise the block processes the columns in order. If a column is at least as long as the
-    // block, all threads are in the same column, so the increments are the same for all.
+    // Otherwise the block processes the columns in order. If a column has at least as many steps as
+    // the block has threads, all threads are in the same column, so their increments are the same.
     const auto slot_of = [&](int t) SCANREC_LAMBDA {
       return (t >> partition.segment_shift) * partition.width * row_of<S> + lead +
              (t & (partition.segment_steps - 1));
@@ -261,8 +262,8 @@ class tile_stage {
       });
     }
   }
-  // The neighbouring step of a segment. It is in the row of another thread. At the end of the tile
-  // it is loaded from memory instead (`elsewhere`).
+  // The neighbouring step of a segment. It is in the row of another thread, or outside of the tile.
+  // Outside, it is loaded from memory (`elsewhere`).
   struct neighbour {
     std::int64_t time;
     bool exists, elsewhere;

@@ -61,8 +61,8 @@ struct tile_partition {
   }
 
  private:
-  // A tile reads the maps of the other tiles of its span with one segment per map. Tiles of several
-  // channels have fewer segments, so their spans have 8 or 16 tiles.
+  // A tile reads the maps of the earlier tiles of its span with one segment per map. Tiles of 8 or
+  // 16 channels have only 16 or 8 segments, so their spans have only 16 or 8 tiles.
   static constexpr int most_span_tiles = 32;
   // Limited by the shared memory for maps in tiles_before.cuh.
   static constexpr std::int64_t most_columns_of_many_tiles = 16;

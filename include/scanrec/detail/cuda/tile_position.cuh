@@ -64,8 +64,8 @@ SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::u
   return {0, tile, group, group - row * strips, g, row - g * batch, 0};
 }
 
-/// Draws a ticket. All threads of the block call it. The drawn tile is stored in the first bytes of
-/// shared memory.
+/// Draws a ticket and returns the position of the calling thread in the drawn tile. All threads of
+/// the block call it. The drawn tile is stored in the first bytes of shared memory.
 SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
                                                 const tile_partition& partition) {
   const device::shared_array<drawn_tile> head(0);

@@ -18,7 +18,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The recomputed states of a tile. Empty for recurrences that read their states from memory.
+/// The recomputed states of a tile. Empty for recurrences that recompute none.
 template <class R>
 struct tile_states {
   static std::int64_t bytes(const tile_partition&) { return 0; }

@@ -37,8 +37,8 @@ struct widest_sum<Carry, true> {
 };
 
 /// The accumulators of a thread for its sums over time, in the wide type. `Widest` is the type of
-/// the largest accumulator. Without `OfSequences` there are only the sums of arrays with one value
-/// per sequence.
+/// the largest accumulator. Without `OfSequences` there are only the sums of gradients with one
+/// value per sequence.
 template <class R, class Widest, bool OfSequences>
 class thread_sums {
  public:
@@ -103,7 +103,7 @@ class thread_sums {
 };
 
 /// Sums over the channels of a tile at every step, with a term per step and channel in shared
-/// memory. Empty if not `Possible`.
+/// memory. Does nothing if not `Possible`.
 template <class R, bool Possible>
 struct column_sums {
   bool any = false;

@@ -15,8 +15,8 @@
 //
 // A tile applies a composed map only if the map, its prefixes within each warp, and the state are
 // moderate, that is, so far from overflow that the result is finite (affine_carries.hpp). Otherwise
-// it waits for the state after the tile before it. Every tile with successors sends that state.
-// This choice depends only on the data.
+// it waits for the state after the tile before it. Every tile with successors sends the state
+// after it. This choice depends only on the data.
 #pragma once
 
 #include <cstdint>
@@ -69,8 +69,9 @@ struct tiles_before {
   [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_position& at) const {
     return in_span(at) + 1 == partition.span_tiles();
   }
-  /// The messages of a tile: its map, and the state after it. A tile that ends its span sends the
-  /// state at the next boundary instead.
+  /// The message with the map of a tile, the message with the state after it, and the message with
+  /// the state at a boundary. The state after the last tile of a span is the state at the next
+  /// boundary, so it is sent as that.
   SCANREC_DEVICE message<map> tile_map(const tile_position& at, int tile) const {
     return map_in(at, tile);
   }
@@ -81,8 +82,8 @@ struct tiles_before {
     return carry_in(at, partition.tiles + boundary);
   }
 
-  /// The messages of earlier tiles that a thread loads: a state or a map from a boundary, and a map
-  /// of a tile of the span.
+  /// The messages of earlier tiles that a thread loads: the state at a boundary, the map of the
+  /// span before this boundary (`part`), and the map of a tile of its own span.
   struct received {
     loaded_message<carry> state;
     loaded_message<map> part, tile;
@@ -90,7 +91,8 @@ struct tiles_before {
   /// Loads the messages that are not complete yet. All threads of the block call it. All loads are
   /// issued before the first wait, because each has a long latency.
   SCANREC_DEVICE void load(const tile_position& at, received& messages_of_thread) const {
-    // Threads without a message of their own load one that another thread needs.
+    // In some warps no thread needs a message. In the others, threads that need none load one and
+    // ignore it.
     if (first_segment_of_warp() >= partition.span_tiles()) return;
     const int boundary = looks(at) ? boundary_of(at) : 0;
     const bool reads_tile = at.there && at.segment < in_span(at);
@@ -103,8 +105,9 @@ struct tiles_before {
     if (!m.tile.complete(call_number())) m.tile = tile_map(at, tile).load();
   }
 
-  /// The state before a tile that is not the first. All threads of the block call it. `sends`:
-  /// whether tiles follow. `early`: messages that were loaded before.
+  /// Finds the state before a tile that is not the first. Sends the map of the span if the tile
+  /// ends it. All threads of the block call it. `sends`: whether tiles follow. `early`: messages
+  /// that were loaded before.
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_position& at, const Algebra& algebra, bool leads, bool sends,
                             const received& early) const {
@@ -173,9 +176,9 @@ struct tiles_before {
     bool moderate = false;
   };
 
-  // Each segment reads one boundary. The segment with the farthest boundary accepts only a state.
-  // Boundaries and maps of tiles are both read by the first span_tiles() segments, hence by the
-  // same warps.
+  // Each of the first span_tiles() segments reads one boundary. The segment with the farthest
+  // boundary accepts only a state. Boundaries and maps of tiles are read by the same segments,
+  // hence by the same warps.
   [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_position& at) const {
     return span_of(at) - at.segment;
   }

@@ -3,7 +3,7 @@
 // by a block of threads, and its product with the columns of a panel.
 //
 // Elements above the diagonal are never multiplied, not even as zeros. The 16 x 16 tiles on the
-// diagonal are solved by substitution, and only the tiles strictly below it are products. Columns
+// diagonal are solved by substitution, and only the tiles strictly below it are multiplied. Columns
 // that contain NaN or infinity are left to the caller. So such values never leave their column,
 // move backwards in time, or pass a reset.
 #pragma once
@@ -37,7 +37,7 @@ class triangle {
   /// Row length, padded against bank conflicts. For floats, tiles for matrix units are also aligned
   /// to 32 bytes.
   static constexpr int row = columns + (sizeof(T) == 4 ? 8 : 2);
-  /// Threads of a block: one per column of each diagonal tile.
+  /// Threads of a block: one for every 16 rows of every column of a panel.
   static constexpr int threads = columns * chunk_blocks;
 
  private:
@@ -197,7 +197,7 @@ class triangle {
     const wide gap = between().load(j / chunk_block * (chunk_blocks + 1) + i / chunk_block);
     return simd::from_wide<scalar>(simd::mul(simd::mul(tails().load(j), gap), heads().load(i)));
   }
-  // The tiles of L below one of its diagonal tiles.
+  // Writes the tiles of L below one of its diagonal tiles to shared memory.
   template <class Stored>
   SCANREC_DEVICE static void build_slab(int diagonal) {
     const device::shared_array<Stored> slab(slab_first);

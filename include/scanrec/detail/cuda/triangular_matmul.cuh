@@ -39,23 +39,24 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
 ///          or underflows. Values that are not finite never move backwards in time, to another
 ///          channel or past a reset.
-/// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
-///          each gradient that is a sum over time or states. Never waits.
+/// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and at
+///          most one for each gradient that is a sum. Never waits.
 /// Needs    a GPU of compute capability 8.0 or higher for the matrix units. On these units, columns
-///          with inputs of 3.3e38 or more are computed step by step.
+///          with inputs above 3.37e38 are computed step by step.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
 struct triangular_matmul {
-  static constexpr bool recomputes_states = false;  ///< supports adjoints with memory::recompute
+  static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
-  cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory
+  cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
 };
 
 namespace detail {
 
-/// The layout of the workspace: maps of chunks, memory for the scan over chunks, and sums.
+/// The layout of the workspace: accumulators of sums, maps of chunks, and memory for the scan over
+/// chunks.
 struct chunk_plan {
   chunk_partition partition;
   bool with_resets = false, sums_over_time = false;

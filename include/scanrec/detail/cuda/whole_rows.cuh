@@ -260,7 +260,7 @@ class whole_rows {
     }
   }
 
-  // The element of a tile with the lowest address.
+  // The address of the element of a tile with the lowest address.
   template <class Field>
   SCANREC_DEVICE auto* corner_of(const Field& field, const tile_partition& partition,
                                  const tile_position& at) const {
@@ -282,8 +282,8 @@ class whole_rows {
     else
       edge.store(0, *from);
   }
-  // The step next to the thread's steps. It is in the row of another thread, or in `edge` at the
-  // end of the tile.
+  // The step next to the thread's steps. It is in the row of another thread or, if it lies outside
+  // of the tile, in `edge`.
   template <int Beside, class S>
   SCANREC_DEVICE S neighbour(const rows_of_array& rows, const device::shared_array<S>& edge) const {
     const int thread = own_thread();
