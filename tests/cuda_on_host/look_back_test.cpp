@@ -13,7 +13,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/cells/qrnn.hpp>
 #include <scanrec/cuda/scan.cuh>
+#include <scanrec/gated_scan.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"
@@ -79,6 +81,15 @@ struct arrays {
            same(decay_grad, o.decay_grad) && same(by_step, o.by_step);
   }
 };
+
+/// The adjoint of f-pooling with recomputed states, which `lanes` stores in the workspace.
+void recompute_states(const cuda::lanes& on) {
+  const extents shape{.batch = 1, .time = 100, .channel = 3}, packed_shape{1, 100, 6};
+  std::vector<float> pre(600, 0.5f), grad(600), output_grad(300, 1.0f);
+  gated_scan_vjp(on, f_pooling<>{}, packed<f_pooling<>>(sequence_view(pre.data(), packed_shape)),
+                 scanrec::memory::recompute<float>{}, sequence_view(output_grad.data(), shape),
+                 {.arrays = packed<f_pooling<>>(sequence_view(grad.data(), packed_shape))});
+}
 
 /// Memory aligned to 16 bytes, as workspaces must be.
 using memory = std::vector<double>;
@@ -601,23 +612,52 @@ TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_loo
   CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));
 }
 
-TEST_CASE("every backend but look_back leaves a kept workspace zeroed",
+TEST_CASE("every backend but look_back leaves a kept workspace as it was",
           "[workspace][cuda_lanes][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul]"
           "[vjp]") {
-  // A workspace of zeros is zero again after the call, so any call may follow.
+  // The header counts the calls of look_back. Zeros are zero again, so any call may follow.
   stream s;
   std::vector<double> room(1 << 18);
+  room[0] = 5, room[1] = 6;
+  const std::vector<double> before = room;
   const cuda::workspace kept{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
                              cuda::workspace_content::kept};
   const auto check = [&](const auto& backend) {
     arrays<float> used({.batch = 2, .time = 700, .channel = 3});
     used.forward(backend), used.backward(backend);
-    CHECK((room == std::vector<double>(room.size())));
+    CHECK((room == before));
   };
   check(cuda::lanes{.stream = &s, .workspace = kept});
   check(cuda::hillis_steele{.stream = &s, .workspace = kept});
   check(cuda::blelloch{.stream = &s, .workspace = kept});
   check(cuda::triangular_matmul<>{.stream = &s, .workspace = kept});
+  recompute_states(cuda::lanes{.stream = &s, .workspace = kept});
+  CHECK((room == before));
+}
+
+TEST_CASE("a small call of another backend on a kept workspace does not revive old messages",
+          "[workspace][cuda_look_back][cuda_lanes][cuda_hillis_steele][cuda_blelloch]"
+          "[cuda_triangular_matmul]") {
+  const extents shape{.batch = 2, .time = 5000, .channel = 3};
+  stream s;
+  const auto check = [&](auto other) {
+    std::vector<double> room(1 << 18), zeros(1 << 18);
+    arrays<float> first(shape), got(shape), between({.batch = 1, .time = 3, .channel = 2});
+    for (float& u : got.input) u = -u;
+    arrays<float> wanted = got;
+    wanted.forward(on(s, zeros, cuda::workspace_content::unknown));
+    other.workspace = {room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
+                       cuda::workspace_content::kept};
+    first.forward(on(s, room, cuda::workspace_content::kept));
+    between.forward(other), between.backward(other);
+    const scheduled as({.seed = 1, .resident_blocks = 9, .first = favour::newest});
+    got.forward(on(s, room, cuda::workspace_content::kept));
+    CHECK((got == wanted));
+  };
+  check(cuda::lanes{.stream = &s});
+  check(cuda::hillis_steele{.stream = &s});
+  check(cuda::blelloch{.stream = &s});
+  check(cuda::triangular_matmul<>{.stream = &s});
 }
 
 TEST_CASE("a gradient summed over an empty batch or channel axis is zero",

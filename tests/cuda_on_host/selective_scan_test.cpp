@@ -265,6 +265,24 @@ TEST_CASE("a NaN stays in its channel and ends at a reset on GPUs", "[selective]
   CHECK(wrong == 0);
 }
 
+TEST_CASE("selective_scan_vjp leaves a kept workspace as it was", "[selective][workspace]") {
+  // The header, which counts the calls of look_back, stays. Zeros are zero again.
+  cuda_on_host::stream stream;
+  problem p = usual();
+  p.shape.channel = 10, p.shape.time = 300;
+  call<float, float> used(p, order::time_contiguous, 13);
+  cuda::automatic gpu{.stream = &stream};
+  const std::int64_t bytes = selective_scan_vjp_workspace_bytes(
+      gpu, used.arrays(), used.in.out_grad.sequence(), used.gradients(), used.vjp_options(false));
+  std::vector<double> room(static_cast<std::size_t>(bytes / 8 + 1));
+  room[0] = 5, room[1] = 6;
+  const std::vector<double> before = room;
+  gpu.workspace = {room.data(), bytes, cuda::workspace_content::kept};
+  selective_scan_vjp(gpu, used.arrays(), used.in.out_grad.sequence(), used.gradients(),
+                     used.vjp_options(false));
+  CHECK((room == before));
+}
+
 template <class V>
 void check_added_gradients() {
   cuda_on_host::stream stream;

@@ -448,6 +448,12 @@ MUTATIONS = (
         "",
         "leaves sums in the workspace that a later call may read as messages",
     ),
+    mutation(
+        "workspace.cuh",
+        "if (first < header_bytes) first = header_bytes;",
+        "",
+        "restarts the count of calls, so later calls read old messages",
+    ),
     # Maps of tiles.
     mutation(
         "tile_maps.cuh",

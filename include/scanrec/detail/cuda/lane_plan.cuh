@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>
 
@@ -191,10 +192,10 @@ struct lane_plan {
     }
   }
 
-  /// Reserves `count` bytes of the workspace and returns the offset of the first.
+  /// Reserves `count` bytes of the workspace after its header, and returns the offset of the first.
   std::int64_t reserve(std::int64_t count) {
-    const std::int64_t first = bytes;
-    bytes += (count + 15) / 16 * 16;
+    const std::int64_t first = std::max(bytes, header_bytes);
+    if (count > 0) bytes = first + (count + 15) / 16 * 16;
     return first;
   }
 

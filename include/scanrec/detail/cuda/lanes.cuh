@@ -193,8 +193,7 @@ void run_planned(const lanes& on, const detail::lanes_plan& plan, R r, const pro
   });
   detail::add_all_lanes(r, plan.sums, on.stream);
   if (p.recomputed_bytes > 0)
-    detail::zero_used(on.workspace, plan.first_recomputed,
-                      plan.workspace_bytes - plan.first_recomputed, on.stream);
+    detail::zero_used(on.workspace, plan.first_recomputed, plan.workspace_bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

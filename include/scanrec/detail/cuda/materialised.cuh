@@ -86,12 +86,13 @@ struct slot_plan {
         with_resets(has_resets(p)),
         copy_bytes((lanes_of(p) * slots * p.map_bytes + 15) / 16 * 16),
         workers(workers_of(p)),
-        sums(p, workers, copy_bytes * copies) {
+        sums(p, workers, copy_bytes > 0 ? header_bytes + copy_bytes * copies : 0) {
     grid = {sums.lanes.all, lanes_of(p), slots, time_first};
   }
   /// The maps of copy `i`.
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
-    return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, with_resets};
+    return {static_cast<std::byte*>(workspace) + header_bytes + i * copy_bytes, map_bytes,
+            with_resets};
   }
   /// Sets the number of slots for an inclusive scan that gives the state before every step. If
   /// there is a state before the first step, that state is in slot 0, and the map of step t is in

@@ -12,18 +12,11 @@
 #include <cstring>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The first bytes of a workspace. Every block draws a ticket, which selects its tile
-/// (tile_position.cuh). The block that draws the last ticket of a call prepares the header for the
-/// next call.
-struct workspace_header {
-  std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
-  std::uint64_t halves;  // how often the number of calls has passed a multiple of 2^31; extends the
-                         // 32-bit number of calls in `drawn`
-};
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 
 /// The number of words of a message of type T.

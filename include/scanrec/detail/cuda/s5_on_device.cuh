@@ -65,8 +65,8 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
   /// yet.
   template <class E>
   E* reserve(std::int64_t count) {
-    const std::int64_t first = bytes;
-    bytes += (count * static_cast<std::int64_t>(sizeof(E)) + 15) / 16 * 16;
+    const std::int64_t first = std::max(bytes, header_bytes);
+    bytes = first + (count * static_cast<std::int64_t>(sizeof(E)) + 15) / 16 * 16;
     auto* const memory = static_cast<std::byte*>(on.workspace.data);
     return memory ? reinterpret_cast<E*>(memory + first) : nullptr;
   }
@@ -117,7 +117,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
                   matrix_ref<R>{into, wide});
     }
   }
-  void leave() const { zero_used(on.workspace, of_scans, bytes - of_scans, on.stream); }
+  void leave() const { zero_used(on.workspace, of_scans, bytes, on.stream); }
 
   const Backend& on;
   s5_system<const R> s;

@@ -96,7 +96,8 @@ struct selective_vjp_layout {
 
   selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {
     using scanrec::detail::clipped_product;
-    scanrec::detail::arena pieces(memory, 16);
+    scanrec::detail::arena pieces(
+        memory == nullptr ? nullptr : static_cast<std::byte*>(memory) + header_bytes, 16);
     const auto take = [&]<class T>(T*& position, std::int64_t count) {
       // At least one element, because a null pointer means that a sum is not computed.
       position = pieces.take<T>(std::max<std::int64_t>(count, 1));
@@ -122,7 +123,7 @@ struct selective_vjp_layout {
     if (p.bias_grad.present()) take(room.bias, channels);
     if (p.time > memory::checkpoint_interval && !p.checkpoints.present())
       take(checkpoints, clipped_product(kept(p), states));
-    bytes = pieces.bytes();
+    bytes = pieces.bytes() > 0 ? header_bytes + pieces.bytes() : 0;
   }
   static std::int64_t kept(const selective_device_vjp<V>& p) {
     extents of;

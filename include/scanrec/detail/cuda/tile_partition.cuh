@@ -120,7 +120,7 @@ struct look_back_plan {
   bool sums_by_column = false;  // sums that keep time are first added over a tile's channels
   bool sums_by_step = false;    // sums that keep time: tiles of one channel add to them in turn
   bool in_turn = false;         // whether a block processes all tiles of its channels in turn
-  std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
+  std::int64_t first_message = header_bytes, messages_bytes = 0;
   lane_plan sums;
   std::int64_t workspace_bytes = 0;
 

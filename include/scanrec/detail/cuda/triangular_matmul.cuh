@@ -90,7 +90,7 @@ struct chunk_plan {
     const std::int64_t chunks = (steps + chunk_steps - 1) / chunk_steps;
     if (chunks == 1) return 0;
     const auto whole = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
-    return 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
+    return header_bytes + 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
            (with_resets ? whole(lanes * chunks) : 0) +
            bytes_of_scan(chunks, lanes, carry_bytes, with_resets);
   }

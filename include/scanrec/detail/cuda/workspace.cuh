@@ -39,6 +39,18 @@ struct workspace {
 
 namespace detail {
 
+/// The first bytes of a workspace, which count the calls of look_back. Every block draws a ticket,
+/// which selects its tile (tile_position.cuh). The block that draws the last ticket of a call
+/// prepares the header for the next call.
+struct workspace_header {
+  std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
+  std::uint64_t halves;  // how often the number of calls has passed a multiple of 2^31; extends the
+                         // 32-bit number of calls in `drawn`
+};
+/// The memory of every call begins after the header. If another backend cleared the header, the
+/// count would restart, and look_back would accept messages of earlier calls.
+inline constexpr std::int64_t header_bytes = sizeof(workspace_header);
+
 /// Throws argument_error if the workspace is absent, too small or not aligned.
 inline void check_workspace(const char* call, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
@@ -55,12 +67,13 @@ inline void check_workspace(const char* call, const workspace& given, std::int64
     refuse("memory that is not aligned to 16 bytes");
 }
 
-/// Clears the part of a workspace that a call has used, if its contents must stay valid for `kept`
-/// calls.
-inline void zero_used(const workspace& given, std::int64_t first, std::int64_t bytes,
+/// Clears bytes [first, end) of a workspace, which a call has used, if its contents must stay valid
+/// for `kept` calls. The header stays.
+inline void zero_used(const workspace& given, std::int64_t first, std::int64_t end,
                       stream_t stream) {
-  if (given.content == workspace_content::kept)
-    clear(static_cast<std::byte*>(given.data) + first, bytes, stream);
+  if (first < header_bytes) first = header_bytes;
+  if (given.content == workspace_content::kept && first < end)
+    clear(static_cast<std::byte*>(given.data) + first, end - first, stream);
 }
 
 }  // namespace detail
