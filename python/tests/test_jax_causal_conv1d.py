@@ -6,6 +6,8 @@ They cover values, derivatives, batches, updates by one or several steps, and er
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,15 @@ def test_updates_have_the_bits_of_the_whole_sequence(held, kind):
     np.testing.assert_array_equal(jnp.concatenate(out, 1), want)
     if kind == "rows":
         assert not np.any(state[1:4])
+
+
+def test_updates_of_one_row_twice_raise():
+    x, weight, bias, *_ = problem("float32")
+    update = functools.partial(causal_conv1d_update, x[:, 0], jnp.zeros((5, 3, 7)), weight, bias)
+    with pytest.raises(ValueError, match="'conv_state_indices': expected distinct rows"):
+        update(conv_state_indices=jnp.array([3, 3]))
+    update(conv_state_indices=jnp.array([-1, -1]))  # padding
+    jax.jit(lambda rows: update(conv_state_indices=rows))(jnp.array([3, 3]))  # cannot be checked
 
 
 def test_programs_for_gpus_have_no_native_calls():

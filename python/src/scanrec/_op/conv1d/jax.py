@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import _arguments as arguments
-from ..._jax.arrays import array_of, boundary_dtype
+from ..._jax.arrays import array_of, boundary_dtype, is_known
 from ..._jax.sharding import varying_alike
 from ..._jax.types import ArrayLike
 from ..doc import documented
@@ -120,9 +120,9 @@ def causal_conv1d_update(
         buffer, in which input n has the position ``n % S``.
     conv_state_indices:
         int32 or int64, ``(B,)``: the rows of ``conv_state`` to update. ``conv_state`` then has any
-        number of rows, and the others do not change. No row may occur twice. An index that is out
-        of range, such as -1, means padding: the output is that of a zero state, and no state is
-        written.
+        number of rows, and the others do not change. No row may occur twice, which is
+        checked if the indices are known. An index that is out of range, such as -1, means padding:
+        the output is that of a zero state, and no state is written.
 
     Returns
     -------
@@ -138,8 +138,8 @@ def causal_conv1d_update(
     first, before = arrays["x"], arrays["weight"].shape[1] - 1
     batch, steps, channels = first.shape
     state = array_of(call, "conv_state", conv_state)
-    is_known = state.ndim == 3 and state.shape[1] >= before
-    if not is_known:
+    fits = state.ndim == 3 and state.shape[1] >= before
+    if not fits:
         expected = f"shape (B, S, {channels}), S of {before} or more"
         arguments.refuse(call, "conv_state", expected, state.shape)
     rows = batch if conv_state_indices is None else state.shape[0]
@@ -148,6 +148,11 @@ def causal_conv1d_update(
     now, at = state, None
     if conv_state_indices is not None:
         at = _integers(call, "conv_state_indices", conv_state_indices, batch)
+        if is_known(at):
+            within = [row for row in at.tolist() if 0 <= row < rows]
+            if len(set(within)) < len(within):
+                expected = "distinct rows of 'conv_state'"
+                arguments.refuse(call, "conv_state_indices", expected, within)
         # Replace padding by an index after the last row: JAX counts negative indices from the end.
         at = jnp.where((at < 0) | (at > rows), rows, at)
         now = state.at[at].get(mode="fill", fill_value=0)
