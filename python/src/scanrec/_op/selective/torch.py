@@ -257,6 +257,9 @@ def _bounds(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> l
     rises = found[0] == 0 and found == sorted(found)
     if not rises or found[-1] > length or (whole and found[-1] < length):
         expected = f"numbers from 0 to {'' if whole else 'at most '}{length} that never decrease"
-        got = found if len(found) < 10 else f"{len(found)} numbers from {found[0]} to {found[-1]}"
+        got: object = found
+        if len(found) >= 10:
+            falls = [f", {x} before {y}" for x, y in zip(found, found[1:]) if x > y][:1]
+            got = f"{len(found)} numbers from {found[0]} to {found[-1]}{''.join(falls)}"
         arguments.refuse(call, "cu_seqlens", expected, got)
     return found
