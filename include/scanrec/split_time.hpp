@@ -73,7 +73,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///         them. A state folded through maps is within the error bound of linear_scan over the
 ///         whole sequence.
 /// Cost    reads the input once and the gate twice. The second read of the gate stops when all
-///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-278), where no
+///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-279), where no
 ///         finite state contributes a representable number. If the gate has a zero time stride and
 ///         there are no resets, the second read is one step. The calling thread converts gates to
 ///         the wide type in blocks of steps.

@@ -170,11 +170,6 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   }
 }
 
-/// Whether the neighbour of some step of a piece, at distance `halo`, is outside of the sequence.
-constexpr bool reaches_over(const block& piece, int halo, std::int64_t sequence_steps) {
-  return (halo < 0 && piece.begin == 0) || (halo > 0 && piece.end == sequence_steps);
-}
-
 /// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece. A step
 /// at the edge of the sequence whose neighbour does not exist is a separate part and not inside.
 template <class R, class F>
