@@ -456,12 +456,13 @@ void same_bits_in_chunks() {
   // [same_bits]
   const tiled backend{.tile_steps = T};  // T or more: time is not split in a call of T steps
   const extents all{.time = T, .channel = C};
-  linear_scan(backend, view(gate, all), view(input, all), view(whole, all));
+  const view a(gate, all), u(input, all), x(state, all);
+  linear_scan(backend, a, u, view(whole, all));
   const state_view<float> last(carry, all);
   for (std::int64_t first = 0; first < T; first += 700) {
-    const extents chunk{.time = std::min<std::int64_t>(700, T - first), .channel = C};
-    linear_scan(backend, view(&gate[first * C], chunk), view(&input[first * C], chunk),
-                view(&state[first * C], chunk), {.initial_state = last, .final_state = last});
+    const std::int64_t end = std::min(first + 700, T);
+    linear_scan(backend, a.steps(first, end), u.steps(first, end), x.steps(first, end),
+                {.initial_state = last, .final_state = last});
   }
   assert(state == whole);
   // [/same_bits]

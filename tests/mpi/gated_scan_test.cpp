@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of gated scans with time split over MPI processes. Every rank has the arrays of the whole
-// sequence and checks the results of its own part.
+// Tests of gated scans with time split over MPI processes. Every rank has all arrays, and
+// checks the results of its part of time.
 #include <cstdint>
 #include <string>
 #include <vector>
