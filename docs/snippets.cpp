@@ -291,7 +291,7 @@ void backwards() {
               {.order = direction::reverse});
   assert((state == floats{49, 24, 11, 4}));
 
-  // The same with views that start at the last step. direction::reverse is shorter, and as fast.
+  // The same scan with views that start at the last step.
   const view last_first(&mirrored[3], shape, strides{.time = -1});
   linear_scan(view(gate, shape).reversed(), view(input, shape).reversed(), last_first);
   assert(mirrored == state);
@@ -321,9 +321,9 @@ void edges() {
   // [states]
   const extents shape{.batch = 2, .time = 6, .channel = 3};
   floats gate(36, 0.5f), input(36, 1), state(36), carried(6, 4), learned(3, 4);
-  // An initial state per sequence: (batch, channel), contiguous unless strides are given.
+  // One state per sequence: (batch, channel), contiguous unless strides are given.
   const state_view<float> each(carried, shape);
-  // One initial state for all sequences. A gradient with these strides is a sum over sequences.
+  // One state for all sequences. A gradient with these strides is a sum over sequences.
   const state_view<float> shared(learned, shape, strides{.batch = 0, .channel = 1});
   linear_scan(view(gate, shape), view(input, shape), view(state, shape),
               {.initial_state = shared, .final_state = each});
