@@ -621,7 +621,7 @@ void state_space() {
   // [s5]
   using namespace scanrec;
   std::mt19937 random(1);
-  // Four channels, 32 real dimensions of state: 16 complex states, each for a conjugate pair.
+  // Four channels and 32 real dimensions of state: 16 complex states, one per conjugate pair.
   s5_system<float> system = make_s5<float>({.channels = 4, .states = 32, .blocks = 2}, random);
   const extents shape{.batch = 2, .time = 100, .channel = 4};
   const extents wide{.batch = 2, .time = 100, .channel = system.state_channels()};
@@ -762,7 +762,7 @@ void gated_cells() {
   // [qrnn]
   using namespace scanrec;
   const std::int64_t B = 2, T = 50, C = 4;
-  // A matrix product wrote z, f and o of a step side by side.
+  // `pre` stands for the result of a matrix product: z, f and o of each step, side by side.
   floats pre(B * T * 3 * C), output(B * T * C), states(output.size());
   for (std::size_t i = 0; i < pre.size(); ++i) pre[i] = std::sin(static_cast<float>(i));
   const extents shape{.batch = B, .time = T, .channel = C};
@@ -770,12 +770,12 @@ void gated_cells() {
   const auto gates = packed<fo_pooling<>>(view(pre, wide));  // three views, no copies
   gated_scan(fo_pooling<>{}, gates, view(output, shape), memory::store{view(states, shape)});
 
-  // The gradients of all gates are also side by side, as the product's backward pass needs them.
+  // The gradients of z, f and o are side by side too: the input of the product's backward pass.
   floats output_grad(output.size(), 1.0f), pre_grad(pre.size());
   gated_scan_vjp(fo_pooling<>{}, gates, memory::store{view(states, shape)},
                  view(output_grad, shape), {.arrays = packed<fo_pooling<>>(view(pre_grad, wide))});
 
-  // The same with one checkpoint per 128 steps (none here, since the sequence is short).
+  // Both calls again, with checkpoints every 128 steps instead of states. 50 steps need none.
   const extents few = memory::checkpoint_extents(shape);
   floats checkpoints(few.batch * few.time * few.channel), again(pre.size());
   gated_scan(fo_pooling<>{}, gates, view(output, shape),
@@ -809,7 +809,7 @@ void gated_cells() {
 void sensitivities() {
   using namespace scanrec;
   // [sensitivity]
-  // Learn a decay online. The target is the next state if the decay were 0.8.
+  // Learn a decay online. The target is the next state that a decay of 0.8 would give.
   float lambda = 0.5f, state = 0, sensitivity = 0;
   const extents one{.time = 1};
   for (int t = 0; t < 2000; ++t) {
