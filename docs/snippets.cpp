@@ -80,7 +80,7 @@ void resets() {
 
 void resets_of_chunks() {
   // [resets_of_chunks]
-  // The same scan from the end, in chunks of two and three steps.
+  // The arrays of the first example, scanned in reverse order: steps 3 and 4, then steps 0 to 2.
   floats gate(5, 2), input{1, 1, 1, 1, 1}, state(5), carry(1);
   const bool starts[]{true, false, false, true, false};
   const state_view<float> last(carry, extents{});
@@ -671,7 +671,7 @@ void selective() {
   // [selective_scan]
   using namespace scanrec;
   const extents shape{.batch = 2, .time = 300, .channel = 24};
-  const extents bc{.batch = 2, .time = 300, .group = 4};  // four states, shared by all channels
+  const extents bc{.batch = 2, .time = 300, .group = 4};  // B and C are shared by all channels
   const extents own{.channel = 24, .group = 4};
   floats u(14400, 1.0f), delta(14400, 0.5f), a(96, -1.0f), b(2400, 0.1f), c(2400, 0.1f), out(14400);
   const selective_arrays<float> arrays{.u = view(u, shape),
