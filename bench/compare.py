@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Run the rows (measured calls) of two builds side by side, and report which became slower.
 
-Called by scripts/compare. Both builds are loaded into one process and use the same buffers, so memory pages
-and clock speed are the same for both. A round of a row runs the builds in the order A B B A or B A A B. Its
-ratio is the base's shorter time divided by the head's: above 1 the head is faster. The rounds are divided
-among several layouts of the same code (compare_layout.cpp), since a kernel may by chance get addresses that
-the processor handles badly.
+Called by scripts/compare. Both builds, the base and the head, are loaded into one process and use the same
+buffers, so memory pages and clock speed are the same for both. A round runs a row of both builds in the order
+A B B A or B A A B. The ratio of a round is the base's shorter time divided by the head's: above 1 the head is
+faster. The rounds are divided among several layouts of the same code (compare_layout.cpp), since a kernel may
+by chance get addresses that the processor handles badly. Rows of Python calls are measured beforehand, in
+separate processes (--python-runs).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import sys
 import time
 
 SLOWER = 0.95  # a row is slower if its median is below this and no round reaches 1
-SAMPLE = 0.02  # least seconds of one sample
-COMPARED = 1 << 28  # most bytes of each buffer whose bits are compared
-KEPT = 1 << 31  # most bytes that stay allocated between rows
+SAMPLE = 0.02  # seconds that one sample should take
+COMPARED = 1 << 28  # at most this many bytes of each buffer are compared
+KEPT = 1 << 31  # buffers of more bytes in total are released after their row
 
 provider_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -65,7 +66,7 @@ class Module:
         self.rows = {self.library.compare_name(i).decode(): i for i in rows}
 
     def run(self, row, provider, body):
-        """Call body(f), where f(calls) runs the row's kernel `calls` times and returns the seconds."""
+        """Call body(f), where f(calls) runs the row's kernel `calls` times and returns the total seconds."""
         failed = []
 
         def measured(kernel):
@@ -105,7 +106,7 @@ class Buffers:
 
 
 def measure(name, layouts, buffers, rounds):
-    """Measure a row with pairs of modules (base, head) whose code lies at different addresses."""
+    """Measure a row. `layouts` holds a pair of modules (base, head) for each code layout."""
     row = Row(name, [])
     took = []
 
@@ -141,7 +142,7 @@ def measure(name, layouts, buffers, rounds):
 
 
 def pair_up(before, after):
-    """Compare runs in separate processes. `before` and `after` hold {row: milliseconds} per run."""
+    """Compare runs in separate processes. `before` and `after` are lists with {row: milliseconds} per run."""
     rows = []
     for name in before[0]:
         if all(name in run for run in (*before, *after)):

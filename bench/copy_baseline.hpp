@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The copy baseline reads and writes the same arrays as a scan, but has no recurrence. Every
-// benchmark is measured against it, in the same process and on the same buffers.
+// The copy baseline reads and writes as many arrays as a call, but computes no recurrence. Calls
+// are measured against it in the same process.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ using line = scanrec::simd::pack<float, 16>;
 struct traffic {
   int reads, writes;
 };
-/// The arrays of a copy baseline. The sizes are the largest supported numbers of arrays.
+/// The arrays of a copy baseline. Unused elements are null.
 using read_arrays = std::array<const float*, 6>;
 using written_arrays = std::array<float*, 4>;
 
@@ -107,7 +107,7 @@ inline void run_baseline(traffic moved, const read_arrays& in, const written_arr
   if (!found) throw std::logic_error("no copy baseline for these numbers of arrays");
 }
 
-/// memcpy of one array by all threads.
+/// Copies an array with memcpy, on `threads` threads.
 inline void run_memcpy(const void* from, void* to, std::int64_t bytes, int threads) {
   in_parallel(threads, [&](int worker) {
     const std::int64_t first = bytes / 64 * worker / threads * 64;

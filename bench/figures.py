@@ -87,7 +87,7 @@ FIGURES = {
         ("docs/selective_scan.md", "docs/causal_conv1d.md", "docs/questions.md"),
     ),
 }
-#: Draws a benchmark's results. The benchmark imports this file, but its code does not affect the figures.
+#: A file that draws a benchmark's results. The benchmark imports it, but the figures do not depend on it.
 DRAWING = "plot_jacobian.py"
 CODE_OR_COMMENT = re.compile(
     r'(R"([^(\s]*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\')|//[^\n]*|/\*.*?\*/|\s+',
@@ -133,7 +133,7 @@ def imported(root, path, text):
 
 
 def closure(root, sources):
-    """The sources, and all files of the repository that they include or import."""
+    """The sources, and all files of the repository that they include or import, directly or indirectly."""
     found, waiting = set(), [(root / source).resolve() for source in sources]
     while waiting:
         path = waiting.pop()
@@ -205,14 +205,14 @@ def figures(root):
         name = next((name for name in FIGURES if re.match(rf"{name}(-.*|/.*)?\.tsv$", file)), None)
         if name is None:
             raise SystemExit(
-                f"bench/results/{file}: expected a file named after a figure of bench/figures.py"
+                f"bench/results/{file}: expected a file named after a kind of figure in bench/figures.py"
             )
         yield Figure(file, name, table.read(path)[0])
 
 
 @functools.cache
 def changed(root, commit, name):
-    """Whether code of a file has changed since a commit."""
+    """Whether the code of a file has changed since a commit."""
     before = git(root, "show", f"{commit}:{name}")
     return bool(before.returncode) or essence(name, before.stdout) != essence(
         name, (root / name).read_text("utf-8")

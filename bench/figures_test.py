@@ -28,13 +28,13 @@ FILES = {
     f"{PACKAGE}/jax/_calls.py": 'def call(x):\n    """Call."""\n    return x\n',
 }
 CPP, PYTHON = ["s5-machine.tsv"], ["python/compile_time.tsv"]
-#: A file, a change of it (old and new text), and the figures that become stale.
+#: A file, its change (old and new text), and the files of results that become stale.
 CHANGES = (
     ("include/scanrec/s5.hpp", "// y", "/* another\n comment */", []),
     ("include/scanrec/kernel.hpp", "{ return x; }", "{\n  return x;\n}", []),
     ("include/scanrec/other.hpp", "other", "another", []),
     (f"{PACKAGE}/jax/_calls.py", '"""Call."""', '"""A call."""  # comment', []),
-    (f"{PACKAGE}/torch.py", "1", "2", []),  # imported for type checkers alone
+    (f"{PACKAGE}/torch.py", "1", "2", []),  # imported only for type checkers
     (f"bench/python/{figures.DRAWING}", "1", "2", []),
     ("bench/measure.hpp", "once\n", "once\nint y;\n", CPP),
     ("include/scanrec/kernel.hpp", "return x", "return x + 1", CPP),

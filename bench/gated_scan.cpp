@@ -66,7 +66,7 @@ struct layer {
       std::vector<compute_t<T>>(static_cast<std::size_t>(kept.batch * kept.time * kept.channel));
 
   explicit layer(const extents& of) : shape(of) {
-    // `false`: values of both signs, as pre-activations have. Repeated values do not matter here.
+    // `false` gives values of both signs, as pre-activations have.
     fill(pre, 3 * n, false), fill(output_grad, n, false);
   }
   T* role(int i, int arrays) { return static_cast<T*>(bench::buffers.get(i, arrays * bytes)); }
@@ -148,7 +148,7 @@ void measure_layer(runner& by, const extents& shape, call what, bool copied, int
     gates = {l.array(own[0]), l.array(own[1]), l.array(own[2])};
     grads = {l.array(own[3]), l.array(own[4]), l.array(own[5])};
     const bool backward = what >= call::vjp_store;
-    // The forward call has already copied the gates out, so the vjp does not time these copies.
+    // A vjp reuses the gates that the forward call copied out, so it does not time these copies.
     for (int i = 0; i < 3; ++i) copy_rows(l.pre + i * C, 3 * C, own[i], C, rows, C, workers);
     kernel = [&, backward] {
       if (!backward)

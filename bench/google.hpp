@@ -50,7 +50,7 @@ class google_runner : public runner {
 };
 
 /// Lets the allocator keep freed memory, as the allocators of frameworks do. With glibc's defaults,
-/// the workspaces of backends that store maps would be new pages in every call.
+/// large workspaces would be allocated on new pages in every call.
 inline void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);
@@ -58,8 +58,8 @@ inline void keep_memory() {
 #endif
 }
 
-/// A main program: takes --quick from the arguments, runs rows(quick), and records the commit, the
-/// compiler and the number of threads in the results.
+/// The body of a main function: takes --quick from the arguments, runs rows(quick), and records the
+/// commit, the compiler and the number of threads in the results.
 inline int run_benchmarks(int argc, char** argv, benchmark::TimeUnit unit = benchmark::kMillisecond,
                           benchmark::BenchmarkReporter* display = nullptr) {
   const auto is_quick = [](const char* argument) {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares schemes that compute the states between the parts of a sequence, if the sequence is
-// split over thousands of processes. Reports for each scheme the work of one process, its time, the
-// error, and how many states have other bits than with one level. All processes are simulated in
-// this one; no messages are sent. The map of a part is the affine function from the state before
-// the part to the state after it. A lane is one of many independent sequences.
+// Compares schemes that compute the states between the parts of a sequence whose time axis is split
+// over thousands of processes. Reports for each scheme the work of one process, the time of that
+// work, the error, and the fraction of states whose bits differ from those of the scheme `one
+// level`. One process simulates all others, so no messages are sent. The map of a part is the
+// affine function from the state before the part to the state after it. A lane is one of many
+// independent sequences.
 //
-// one level    All maps are gathered, and applied to a state from left to right.
-// two levels   Maps are gathered within groups and composed to one map per group, and these are
-//              gathered between groups. A process applies the maps of the earlier groups to a
-//              state, and then the maps of the earlier parts of its group.
-// doubling     In round r a process composes its map with that of the process 2^r before it.
+// one level    All maps are gathered. Each process applies those of the earlier parts to a state.
+// two levels   Maps are gathered within groups and composed to one map per group. The maps of the
+//              groups are gathered between groups. A process applies the maps of the earlier groups
+//              to a state, and then the maps of the earlier parts of its group.
+// doubling     In round r = 0, 1, ... a process composes its map with that of the process 2^r
+//              positions before it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -36,12 +38,13 @@ using namespace scanrec;
 using map = part_map<float>;
 using maps = std::vector<map>;  // a map per lane; for several parts, part after part
 using states = std::vector<part_state<float>>;
-/// long double has 11 more bits than the type of the fold, so its own errors are negligible.
+/// Type of the exact results. On x86 it has 11 more bits than double, in which maps are folded, so
+/// its own errors are negligible.
 using exact = long double;
 
 constexpr std::int64_t part_steps = 8;
 
-/// A number in [0, 1) that depends only on its position.
+/// A number in [0, 1) that depends only on the arguments.
 double noise(std::int64_t step, std::int64_t lane, int role) {
   auto bits = static_cast<std::uint64_t>((step * 65537 + lane) * 2 + role) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 29)) * 0xbf58476d1ce4e5b9u;
@@ -54,7 +57,8 @@ float input_at(std::int64_t step, std::int64_t lane) {
   return static_cast<float>(2 * noise(step, lane, 1) - 1);
 }
 
-/// The maps of all parts as the library forms them. The first is constant: no state precedes it.
+/// The maps of all parts as the library forms them. Those of the first part are constant, since no
+/// state precedes it.
 maps summaries(std::int64_t parts, std::int64_t lanes) {
   const extents shape{.time = part_steps, .channel = lanes};
   std::vector<float> gate(static_cast<std::size_t>(part_steps * lanes)), input(gate.size());
@@ -141,10 +145,11 @@ states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
 
 // ---- errors and bits ------------------------------------------------------------------------
 
-/// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md.
-/// s is the sum of the magnitudes of the terms of x. S is the same sum, but every step multiplies
-/// the earlier terms by a further (1 + eps)^2. L is `roundings`. Call step() for every step, and
-/// compare() after the steps whose state is checked.
+/// The largest error as a fraction of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md,
+/// where y is the computed state and x the exact one. s is the sum of the magnitudes of the terms
+/// of x. S is the same sum, but every step multiplies the earlier terms by a further (1 + eps)^2. L
+/// is `roundings`. Call step() for every step, and compare() after the steps whose state is
+/// checked.
 class bound {
  public:
   bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}
@@ -162,8 +167,8 @@ class bound {
   exact eps_, factor_, x_ = 0, s_ = 0, large_ = 0, largest_ = 0;
 };
 
-/// The error of the fold alone, as a fraction of the bound for double, the type that folds the
-/// maps. The maps are taken as exact.
+/// The error of the fold alone, as a fraction of the bound for double, in which maps are folded.
+/// The maps are taken as exact.
 double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -177,8 +182,8 @@ double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std:
   }
   return largest;
 }
-/// The error over all steps, as a fraction of the bound for float, the compute type. It includes
-/// the roundings within parts and those of two conversions.
+/// The error of the states after the parts, as a fraction of the bound for float, the compute type.
+/// It includes the roundings of all steps within parts and those of two conversions.
 double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes) {
   double largest = 0;
   for (std::int64_t lane = 0; lane < lanes; ++lane) {

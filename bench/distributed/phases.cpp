@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Times the phases of a call whose time is split over processes, with barriers between the phases.
-// Also times the call as a whole, and one process that does everything.
+// Times the phases of a scan whose time axis is split over processes, with barriers between the
+// phases. Also times the call as a whole, and one process that does everything. First and last
+// refer to scan order.
 //
 //     mpirun -n 4 build/release/bench/distributed/bench_distributed --json four.json
 //
@@ -13,11 +14,10 @@
 // fold       the states between parts; every process computes all of them
 // run        the scans of all parts but the first
 //
-// The first process also runs the whole scan, with one thread and with all cores, and computes the
-// maps of the whole sequence, while the others sleep. A figure is the time of the slowest process,
-// in the fastest of several runs. In the phases, every process has one thread.
-// With fewer cores than processes, the processes share cores, and figures show no gain from more
-// processes.
+// Rank 0 also runs the whole scan, with one thread and with all cores, and computes the maps of the
+// whole sequence, while the others sleep. Each time is that of the slowest process, in the fastest
+// of several runs. In the phases, every process has one thread. With fewer cores than processes,
+// the processes share cores, and the times show no gain from more processes.
 #include <mpi.h>
 
 #include <algorithm>
@@ -109,16 +109,17 @@ float* filled(int role, std::int64_t begin, std::int64_t count, bool gate) {
   return p;
 }
 
-/// The phases of a call on one part of time. The first process has the arrays of the whole
-/// sequence, and its part is their beginning.
+/// The phases of a call on one part of the sequence, and the calls that are timed beside them. Rank
+/// 0 has the arrays of the whole sequence, and its part is their beginning.
 struct pieces {
   std::function<void()> check;
   std::function<std::vector<map>()> summary;
-  std::function<void(std::vector<float>&)> run;  // replaces states before the part by those after
-  std::function<void()> whole;                   // the call of scanrec::mpi
-  std::function<void(int)> alone;                // the whole scan, with this number of threads
-  std::function<void()> alone_summary;           // the maps of the whole sequence
-  // Results where the last part begins, in scan order: found by the last process, and by one alone.
+  // Replaces the states before the part by those after it; for a vjp, these are gradients.
+  std::function<void(std::vector<float>&)> run;
+  std::function<void()> whole;          // the call of scanrec::mpi
+  std::function<void(int)> alone;       // the whole scan, with this number of threads
+  std::function<void()> alone_summary;  // the maps of the whole sequence
+  // Results at the first step of the last part: of the last process, and of one process alone.
   std::function<std::vector<float>()> last;
   std::function<std::vector<float>()> last_alone;
 };
@@ -242,9 +243,9 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
 
 /// The largest allowed difference of two results at a step, per lane: twice the error bound of
 /// docs/numerics.md, (1 + eps)^L S - s with L = 12. s is the sum of the magnitudes of the terms of
-/// a state. S is the same sum, but every step multiplies the earlier terms by (1 + eps)^2 more. The
-/// sums begin `remembered` steps earlier, since steps before that have a negligible effect. For an
-/// adjoint they run backwards in time.
+/// a state. S is the same sum, but every step multiplies the earlier terms by a further
+/// (1 + eps)^2. The sums begin `remembered` steps earlier, since steps before that have a
+/// negligible effect. For an adjoint the sums run backwards in time, so they begin later.
 std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workload& load,
                                bool is_vjp) {
   const double eps = 0x1p-24;
@@ -267,8 +268,8 @@ std::vector<double> allowed_at(std::int64_t step, const arrays& all, const workl
   return allowed;
 }
 /// The difference between results of the last process and of one process alone, as a fraction of
-/// the allowed difference. It is taken where the last part begins, where the states of earlier
-/// parts matter most.
+/// the allowed difference. It is taken at the first step of the last part, where the states of
+/// earlier parts matter most.
 double difference(const processes& all, const pieces& of, const std::vector<float>& found,
                   const std::vector<double>& allowed) {
   std::vector<float> last = found;
@@ -331,8 +332,8 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
   constexpr double never = std::numeric_limits<double>::infinity();
   times fastest;
   fastest.fill(never);
-  // Times of the whole call, and of the first process alone: the scan with one thread, the scan
-  // with all cores, and the maps.
+  // Times of the whole call, and of rank 0 alone: the scan with one thread, the scan with all
+  // cores, and the maps.
   std::array<double, 4> calls{never, never, never, never};
   double off = 0;
   for (int run = 0; run < runs; ++run) {
@@ -380,7 +381,7 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
       .set("difference_by_bound", off);
 }
 
-/// Seconds of one message from the first process to the second: half of the fastest round trip.
+/// Seconds of one message from rank 0 to rank 1: half of the fastest round trip.
 double seconds_of_message(const processes& all, int bytes, int runs) {
   std::vector<char> message(static_cast<std::size_t>(bytes));
   double fastest = std::numeric_limits<double>::infinity();

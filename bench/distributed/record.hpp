@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A record of figures, written as JSON: a context and a list of rows.
+// Writes benchmark results as JSON: a context and a list of rows. Each of these is a `record`.
 #pragma once
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Run both programs of this directory with 1, 2 and 4 processes on this machine, and write their results
-# to one file.
+# Run both programs of this directory on this machine, and write their results to one file.
+# bench_distributed runs with 1, 2 and 4 processes, bench_distributed_fold with one.
 # Use: bench/distributed/run.sh [--quick] BUILD TARGET.json [MACHINE]   BUILD is the folder with both programs
 set -euo pipefail
 
@@ -19,8 +19,8 @@ programs=$1 target=$2 machine=${3:-unknown}
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT
 
-# Settings of Open MPI 4 and 5: run as root in containers, allow more processes than cores, do not bind
-# the threads of a process to cores, and let waiting processes yield their core.
+# Settings of Open MPI 4 and 5 and of OpenMP: run as root in containers, allow more processes than cores,
+# do not bind the threads of a process to cores, and let waiting processes and threads yield their core.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
   OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
   PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OMP_PROC_BIND=false \

@@ -3,9 +3,9 @@
 # Source it after scripts/lib.sh.
 # shellcheck shell=bash
 
-# shellcheck disable=SC2034 # the scripts that source this file use them
+# shellcheck disable=SC2034 # the scripts that source this file use these arrays
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan bench_gpu_selective_scan)
-# The tests that run kernels on the GPU. All others use the emulator or the CPU.
+# The test programs that run kernels on the GPU. All other C++ tests use the emulator or the CPU.
 # shellcheck disable=SC2034
 tests=(look_back_stress_gpu linear_scan_test gated_scan_typed_gpu device_test_gpu)
 
@@ -44,7 +44,8 @@ need_for_tests() {
   need_where_absent eigen3/Eigen/Core libeigen3-dev
 }
 
-# need_symbol LIBRARY SYMBOL PART: fails unless the library exists and exports the symbol.
+# need_symbol LIBRARY SYMBOL PART: fails unless the library exists and exports the symbol. PART tells what the
+# package lacks in that case.
 need_symbol() {
   if [[ ! -e $1 ]]; then
     echo "the Python package lacks $3: ${1##*/} was not built" >&2
@@ -64,7 +65,7 @@ python_package() {
   source=python configure "$directory" -DCMAKE_BUILD_TYPE=Release "$@"
   build "$directory"
   if [[ ! -e build/$directory/libscanrec_cuda.so ]]; then
-    echo "CMake found no CUDA compiler that works: build/$directory/configure.log" >&2
+    echo "CMake found no CUDA compiler that works; see build/$directory/configure.log" >&2
     return 1
   fi
   rm -rf "$to"

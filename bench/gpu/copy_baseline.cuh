@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The copy baseline on the GPU. It reads and writes the same arrays as a call, 16 bytes at a time,
-// but has no recurrence. Calls are measured against the fastest of several launch shapes, with
+// but computes no recurrence. Calls are measured against the fastest of several launch shapes, with
 // ordinary and with streaming accesses.
 #pragma once
 
@@ -33,11 +33,11 @@ enum class access { plain, streaming };
 template <int Reads, int Writes>
 struct baseline_arrays {
   const uint4* in[Reads];
-  uint4* out[Writes > 0 ? Writes : 1];  // if Writes is 0: an address that is in practice unused
+  uint4* out[Writes > 0 ? Writes : 1];  // if Writes is 0: in practice not written
 };
 
 /// A block takes chunks of Ahead vectors per thread. A thread loads all its vectors of a chunk
-/// before it stores any. Indices beyond the end are clamped to the last vector, so that nothing
+/// before it stores any. Indices beyond the end are clamped to the last vector, which avoids
 /// branches.
 template <int Reads, int Writes, int Ahead, access Access>
 __global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_t vectors) {
@@ -79,7 +79,7 @@ __global__ void copy_baseline(baseline_arrays<Reads, Writes> arrays, std::int64_
 struct baseline_shape {
   kernels::access access = kernels::access::plain;
   int ahead = 1, threads = 256;
-  unsigned most_blocks = 0;  // of a grid-stride loop; 0: one block per chunk
+  unsigned most_blocks = 0;  // more chunks are processed in a grid-stride loop; 0: no limit
 
   [[nodiscard]] std::string text() const {
     return std::string(access == kernels::access::plain ? "plain" : "streaming") + " " +

@@ -9,7 +9,7 @@ plt = plot.plt
 
 
 def colours_of(rows):
-    """Choose a colour per variant. Variants that plot.py also draws keep their colours."""
+    """Choose a colour per variant. Variants that plot.py also draws have its colours."""
     colours = {
         **plot.VARIANT_COLOURS,
         DEFAULT: plot.VARIANT_COLOURS["tiled"],
@@ -106,7 +106,10 @@ def draw_fractions(context, rows, path):
 
 
 def draw_times(context, rows, path):
-    """Draw forward times: a panel per workload, with a bar per variant and a line for the copy baseline."""
+    """Draw forward times: a bar per variant and a line for the copy baseline.
+
+    There is a panel for each workload with more than two variants.
+    """
     table = {key: row["ms"] for key, row in rows.items() if "ms" in row and key[2] == "forward"}
     names = [w for w in workloads_of(table) if len(variants_of(table, w)) > 2]
     if not names:

@@ -14,7 +14,7 @@
 namespace bench {
 namespace kernels {
 
-/// The plain loop, with the hardware's approximate exponential.
+/// The plain loop: one thread per sequence. Sigmoids use the hardware's approximate exponential.
 __global__ void plain_fo_pooling(const bfloat16* pre, bfloat16* output, bfloat16* states,
                                  extents shape) {
   const std::int64_t sequence = thread_number(), C = shape.channel;

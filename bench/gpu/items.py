@@ -107,7 +107,7 @@ def battery(stage, kind, until):
 
 
 def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
-    """Make an item per workload, which also times the device copy and the copy baseline."""
+    """Make an item per workload. Each item also times the device copy and the copy baseline."""
     for workload in workloads:
         qrnn = workload == "qrnn_packed"
         names = "forward_store|vjp_store" if qrnn else calls

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Times linear_scan and its vjp on a GPU: every backend on every workload, and peers (other
-// libraries) on two of them. --quick shortens the sequences.
+// libraries) on two workloads. --quick shortens the sequences.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -39,9 +39,9 @@ void run_on_host(call what, const arrays<float>& a) {
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-/// Computes the reference with `lanes`. Except for sums over sequences, it has the same bits as the
-/// sequential loop. For few long sequences, `lanes` would take minutes, so the loop runs on the
-/// host.
+/// Computes the reference with `lanes`, whose results have the same bits as those of `sequential`,
+/// except for sums over sequences. For few long sequences of floats `lanes` would take minutes, so
+/// `sequential` runs on the host instead.
 template <class T>
 void make_results(call what, const arrays<T>& a) {
   if constexpr (std::is_same_v<T, float>)

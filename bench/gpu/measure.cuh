@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Measures a row of the results. The results of the call are compared with a reference before and
-// after it is timed. The call, its copy baseline and device copies are timed in turn, each starting
-// with an empty cache.
+// Measures one row: a call, a copy of one array, or a copy baseline. The results of a call are
+// compared with a reference before and after it is timed. The call, its copy baseline and device
+// copies are timed in turn, each after a flush of the L2 cache.
 //
 // Counters: GB/s of ideal traffic (every array once) of the call, of the copy baseline and of a
 // copy of one array; fraction_of_copy, GB/s of the call / GB/s of the copy of one array;
@@ -50,8 +50,8 @@ struct result {
 };
 template <class T>
 result result_of(T* data, std::int64_t n) {
-  // The tolerance is loose: 1e-4 for wide types, many roundings of a float; 2^-6 for 16-bit types,
-  // more than two roundings to bfloat16.
+  // The tolerance is loose: 1e-4 is many roundings of a float, and 2^-6, for 16-bit types, is more
+  // than two roundings to bfloat16.
   return {data, n * static_cast<std::int64_t>(sizeof(T)),
           [n](const void* got, const void* want) {
             return machine::here().largest_difference(static_cast<const T*>(got),
@@ -121,7 +121,7 @@ inline void poison(const subject& s) {
     check(cudaMemsetAsync(r.data, 0xff, static_cast<std::size_t>(r.bytes), machine::here().stream),
           "cudaMemsetAsync");
 }
-/// Computes the reference into separate buffers, unless they hold the reference of these inputs.
+/// Computes the reference into separate buffers, unless they already hold it.
 inline void make_reference(const subject& s) {
   static std::string made_for;
   if (made_for == s.inputs) return;
@@ -249,8 +249,8 @@ inline void measure(benchmark::State& state, const subject& s) {
     gpu.seconds_of(replay, replays);
     c["graph_us"] = 1e6 * gpu.seconds_of(replay, replays) / (many * replays);
   }
-  // Compare again, in the workspace that all calls have used; the copy baseline overwrote the
-  // results.
+  // The copy baseline has overwritten the results. So call once more, in the workspace of all
+  // earlier calls, and compare again.
   if (!s.results.empty()) {
     poison(s);
     run_once(s.before), s.call(w), run_once(s.after);

@@ -119,7 +119,7 @@ say "listing the items of the pack in $built/dry_run.txt"
 python3 "$pack/scripts/stages.py" --programs "$pack" --dry-run >"$built/dry_run.txt"
 size=$(du -sm "$pack" | cut -f1)
 if ((size > most_megabytes)); then
-  echo "$pack has $size MiB, more than $most_megabytes: leave types out by --types" >&2
+  echo "$pack has $size MiB, more than $most_megabytes: leave types out with --types" >&2
   exit 1
 fi
 say "$pack has $size MiB"
