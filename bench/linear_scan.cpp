@@ -69,7 +69,8 @@ void run(runner& by, const workload& w) {
   using namespace scanrec;
   const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
-  // The headers of earlier commits may define another type of strides (scripts/compare uses them).
+  // scripts/compare also compiles this file with the headers of earlier commits, which may define
+  // another type of strides.
   using strides_type = decltype(channels_last(w.shape));
   const strides_type strides =
       w.order == layout::channels_last ? channels_last(w.shape) : time_contiguous(w.shape);

@@ -44,7 +44,7 @@ COUNTERS = ("GB/s", "baseline_GB/s", "memcpy_GB/s", "fraction_of_baseline")
 
 
 def read_rows(path):
-    """Read the context, and one row per workload and call."""
+    """Read the context and the rows that have a fraction_of_baseline, and split the rows' names."""
     context, rows = read(path)
     rows = [row for row in rows if "fraction_of_baseline" in row]
     for row in rows:
@@ -52,8 +52,8 @@ def read_rows(path):
         row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
-        # Names are "workload/call" or "sweep/T=2^k/channel=n", those of scan_variants "workload/variant/call"
-        # or "sweep/T=2^k/variant/call".
+        # Names are "workload/call" or "sweep/T=2^k/channel=n". In scan_variants they are
+        # "workload/variant/call" or "sweep/T=2^k/variant/call".
         row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
         row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
     return context, rows

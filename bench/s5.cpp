@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Times S5 at (16, 4096, 64 states): the whole call and its adjoint, for samples at regular and at
-// irregular times. Also times the scan of S5 alone against the copy baseline, and its adjoint with
-// and without the gradient of lambda.
+// irregular times. Also times the scan of S5 alone, and its adjoint with and without the gradient
+// of the gate, against copy baselines.
 //
 // Counters: those of measure.hpp for the scans. Whole calls report ns/state and, with regular
 // samples, share_of_scan, the scan's share of their time.

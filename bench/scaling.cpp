@@ -9,10 +9,11 @@
 //     efficiency = max(T_1 / P, bytes / ceiling) / T_P
 //
 // The prediction ignores waits for carries and the start of threads. For up to as many threads as
-// there are cores, the measured efficiency is printed beside it.
+// there are cores, the measured efficiency is printed beside the prediction.
 //
-// With --grid P no call runs. Calls of 2^24 elements are planned for P threads, for batch sizes and
-// channel counts that are powers of two up to 4096, and the efficiency is computed from the plans.
+// With --grid P no call runs. Calls of 2^24 elements and at least 64 steps are planned for P
+// threads. Batch sizes and channel counts are powers of two up to 4096. The efficiency is computed
+// from the plans.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -35,7 +36,7 @@ namespace {
 using namespace bench;
 using namespace scanrec;
 
-/// A call over arrays that live as long as the workload.
+/// A call on arrays in `buffers`, which the next workload overwrites.
 struct workload {
   std::string name;
   std::int64_t bytes;  // least memory traffic
@@ -136,8 +137,9 @@ double seconds(const workload& of, const tiled& backend) {
   return median(all);
 }
 
-/// The predicted efficiency. The cost of a task is its packs times its steps. If tasks are tiles
-/// and there are fewer work items than threads, tiles are read twice, which adds a third.
+/// The predicted efficiency. The cost of a task is the number of its packs, over all its batch
+/// entries, times its steps. If tasks are tiles and there are fewer work items than threads, tiles
+/// are read twice, which adds a third to the time.
 double predicted_share(const problem& p, const tile_plan& plan, int threads) {
   const std::int64_t pack = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   const auto packs = [&](std::int64_t channels) { return (channels + pack - 1) / pack; };
@@ -193,7 +195,7 @@ int main(int argc, char** argv) {
   const executor alone = [](int workers, const work_ref& work) {
     for (int worker = 0; worker < workers; ++worker) work(worker);
   };
-  std::printf("efficiency, predicted (and measured with as many threads as cores); tasks\n");
+  std::printf("predicted efficiency (and measured, up to as many threads as cores); tasks\n");
   std::printf("%-30s %10s", "threads", "1: ms");
   for (std::size_t i = 1; i < threads.size(); ++i) std::printf(" %18d", threads[i]);
   std::puts("");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares all backends: forward, vjp and jvp on several shapes, layouts and kinds of gates, and
-// forward on one sequence of 2^4 to 2^22 steps. The one sequence is also scanned by a plain loop
-// and, if oneTBB is installed, by std::inclusive_scan and oneTBB's parallel_scan over (gate, input)
-// pairs. The copy baseline and memcpy run alternately with every measurement.
+// Compares all backends for CPUs: forward, vjp and jvp on several shapes, layouts and kinds of
+// gates, and forward on one sequence of 2^4 to 2^22 steps. The one sequence is also scanned by a
+// plain loop and, if oneTBB is installed, by std::inclusive_scan and oneTBB's parallel_scan over
+// (gate, input) pairs. The copy baseline and memcpy run alternately with every measurement.
 //
 // Counters: those of measure.hpp. The program prints a table of ns/element and
 // fraction_of_baseline; --benchmark_out also writes a file. --quick takes under a minute.
@@ -66,8 +66,8 @@ void add_variants(table& rows, const workload& w, call what, int iterations) {
 #if SCANREC_BENCH_TBB
 using pair = affine<float>;
 
-/// Adds a scan of (gate, input) pairs. The second element of each result is the state, so the scan
-/// reads two arrays and writes two. The time to pack the pairs is not included.
+/// Adds a scan of (gate, input) pairs. Each result is also a pair, and its second element is the
+/// state. So the scan writes two arrays, but its copy baseline writes one. Packing is not timed.
 void add_pairs(table& rows, const workload& w, const char* variant, int iterations,
                const std::function<void(const pair*, pair*, std::int64_t)>& scan) {
   rows.push_back({w.name + "/" + variant + "/forward", iterations, [=](runner& by) {

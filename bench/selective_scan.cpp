@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Times selective scans and their adjoint at the size of a Mamba layer, against two limits: the
-// copy baseline, and an arithmetic baseline. The latter evaluates the same exponentials and
-// products over the same rows, but its steps do not depend on each other's results. Also times a
+// copy baseline, and an arithmetic baseline. The latter evaluates as many exponentials and
+// products on the same arrays, but no step depends on the result of another. Also times a
 // composition of separate calls, which writes the gates and states of all steps to memory.
 //
 // Counters: ns/element and ns/state, GB/s, fraction_of_baseline and fraction_of_arithmetic (the
@@ -198,7 +198,8 @@ void arithmetic(layer<T, V>& l, int threads) {
 
 // ---- the composition --------------------------------------------------------------------------
 
-/// Writes gates, inputs and states of all steps to memory, with a linear scan in between.
+/// Writes the gates and inputs of all steps to memory, overwrites the inputs with the states by a
+/// linear scan, and computes the outputs from the states.
 struct composition {
   layer<float>& l;
   std::int64_t n = l.n * l.states;

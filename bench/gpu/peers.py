@@ -28,10 +28,12 @@ WORKLOADS = {
     "two_million_steps": ((1, 1 << 21, 256), False),
     "complex_lambda": ((64, 4096, 256), True),
 }
-# How many arrays a call reads and writes in total: for a linear scan, and for a selective scan.
+# How many arrays with a time and a channel axis a call reads and writes in total: for a linear scan, and
+# for a selective scan.
 ARRAYS = {"forward": (3, 4), "vjp": (5, 7)}
 CALLS = tuple(ARRAYS)
-LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
+# Seconds. A call on 2^20 steps or more is left out if it is expected to take longer.
+LONGEST_CALL = 3.0
 CHECKED_STEPS = 64
 
 
@@ -61,7 +63,7 @@ def accelerated_scan(*names):
         module = import_or_absent(*(f"accelerated_scan.{name}" for name in names))
         if not hasattr(module, "warpscan_forward"):
             return by_autograd(torch, module.scan, gates, inputs, grads)
-        # Calls the kernels directly, as its own benchmark does.
+        # Call the kernels directly, as the package's own benchmark does.
         states, gates_grad, inputs_grad = (torch.empty_like(inputs) for _ in range(3))
 
         def forward():
@@ -153,7 +155,7 @@ def lax_scan(jax, gates, inputs, grads, axis):
 
 ROWS, STEPS = ("time_contiguous",), ("channels_last", "two_million_steps")
 ALL = ("channels_last", "time_contiguous", "two_million_steps")
-# For each peer: the framework, the workloads whose layout it takes, and a function that makes its calls.
+# For each peer: the framework, the workloads on which it is measured, and a function that makes its calls.
 PEERS = {
     "accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
     "accelerated_scan.triton": ("torch", ROWS, accelerated_scan("scalar", "triton")),
@@ -184,9 +186,9 @@ def check(states, gates, inputs, axis):
 
 
 def prepare(framework, make, name, quick):
-    """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, if
-    there are many steps; a call that copies an array; and the steps, elements and bytes of an
-    array."""
+    """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, or {}
+    if there are fewer than 2^20 steps; a call that copies an array; and how many steps, elements
+    and bytes an array has."""
     if name in selective.WORKLOADS:
         (batch, steps, channels), narrow = selective.WORKLOADS[name]
         steps = 512 if quick else steps
@@ -308,7 +310,7 @@ def main():
     parser.add_argument("--limit", type=int, default=120, help="seconds for each peer")
     parser.add_argument("--only", default="", metavar="PATTERN", help="run peers whose names match")
     parser.add_argument(
-        "--peer", choices=PEERS, help="run only this peer, in this process, to stdout"
+        "--peer", choices=PEERS, help="run only this peer, in this process, and print JSON"
     )
     arguments = parser.parse_args()
     if arguments.peer:

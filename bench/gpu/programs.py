@@ -98,8 +98,8 @@ class Machine:
 
     def run(self, command, environment, limit, output, errors=None):
         """Run a command in its own process group. Return its exit status, or why it was killed.
-        Processes of the group that remain are killed. Standard error goes to `output` unless
-        `errors` is a file."""
+        Processes of the group that outlive the command are killed. Standard error goes to `output`
+        unless `errors` is a file."""
         end = time.monotonic() + limit
         process = subprocess.Popen(
             command,
@@ -158,7 +158,7 @@ def kill(process, how):
 
 
 def said_by(machine, item, command, limit=MOST_SECONDS):
-    """Return the standard output and the errors of a command. Raise OSError if it was killed."""
+    """Return standard output and standard error of a command. Raise OSError if it was killed."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         status = machine.run(command, machine.environment(item), limit, output, errors)
         if isinstance(status, str) or status < 0:
@@ -224,7 +224,7 @@ def names_of(machine, item, limit=MOST_SECONDS):
 
 
 def unbuilt(machine, item, limit=MOST_SECONDS):
-    """Return why a program cannot run, or ''."""
+    """Return why the program of an item cannot run, or ''."""
     if not item.program:
         return ""
     if not machine.program(item.program):
@@ -232,7 +232,8 @@ def unbuilt(machine, item, limit=MOST_SECONDS):
     wanted, known = set(item.wants.split()), machine.contents.get("types")
     if known is not None:
         lacks = not wanted <= set(known)
-    else:  # Without contents.json, test whether the program has tests with the type's tag.
+    else:
+        # Without contents.json, look for tests with the type's tag if only one type is wanted.
         lacks = len(wanted) == 1 and not names_of(
             machine, replace(item, chosen=f"[{item.wants}]"), limit
         )

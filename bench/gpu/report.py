@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Print, write and draw the report of a run.
 
-The results are a table of bench/results/gpu, or a folder with the JSON files of a run or the
-archives that stages.py writes. --save first makes a table of such a folder."""
+The argument `results` is a table of bench/results/gpu, or a folder. The folder contains the JSON files
+of a run, or the archives that stages.py writes. --save first writes the results of a folder as a table."""
 
 import argparse
 import pathlib
@@ -153,8 +153,8 @@ def report_of(context, rows):
     ]
     text = "# Scans on a GPU\n\n" + "; ".join(facts) + "\n"
     text += (
-        f"\n## Targets\n\nThe targets were set for an H200; here they are judged on "
-        f"{context.get('gpu', 'an unknown GPU')}, as fractions of its own copy baseline.\n\n"
+        f"\n## Targets\n\nThe targets were set for an H200; here they are applied to "
+        f"{context.get('gpu', 'an unknown GPU')}. Fractions refer to the copy baseline of this run.\n\n"
     )
     text += markdown(
         ["workload", "call", "target", "measured", "verdict"], judged(rows, context), (0, 1, 2, 4)
@@ -186,7 +186,7 @@ def measured(path):
 
 
 def write_report(path, where=None):
-    """Print the report of a folder or of a table, and write and draw it in `where`."""
+    """Print the report of a folder or of a table, and write it and its pictures to `where`."""
     context, rows = measured(path)
     where = where or (path.parent / path.stem if path.is_file() else path)
     where.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def write_report(path, where=None):
 
 
 def save(folder, where=SAVED):
-    """Write the results of a run as a table. Returns its path."""
+    """Write the results of a run as a table. Return its path."""
     if folder.is_file():
         raise ValueError(f"--save: expected a folder with the results of a run, got {folder}")
     context, rows = measured(folder)
@@ -217,7 +217,7 @@ def main():
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write bench/results/gpu/<card>-<date>.tsv of the folder first",
+        help="first write the results of the folder to bench/results/gpu/<card>-<date>.tsv",
     )
     arguments = parser.parse_args()
     try:

@@ -24,14 +24,14 @@ FRACTIONS = {
     "complex_lambda": {"forward": 0.90},
     "qrnn_packed": {"forward_store": 0.85, "vjp_store": 0.80},
 }
-# Required speedup over the fastest peer with this name prefix.
+# For a workload, a call and a prefix: the required speedup over the fastest peer whose name has the prefix.
 SPEEDUPS = {
     ("time_contiguous", "forward", "accelerated_scan"): 1.0,
     ("time_contiguous", "vjp", "accelerated_scan"): 1.0,
     ("one_sequence", "forward", "cub_pairs"): 2.0,
     ("one_sequence", "vjp", "cub_pairs"): 2.0,
 }
-# Kernels and memsets that a call may queue.
+# How many kernels and memsets a call may queue.
 NODES = {("small", "forward"): 1, ("small", "vjp"): 1}
 ROOFS = ("device_copy", "copy_baseline")
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -74,7 +74,7 @@ def skipped_if_bad(name):
 
 
 def members_of(archive, pattern):
-    """Return (name, text) of an archive's matching files, up to where it is damaged."""
+    """Return (name, text) of an archive's matching files, or of those before the first damage."""
     found = []
     with skipped_if_bad(f"the rest of {archive.name}"), tarfile.open(archive) as packed:
         for member in packed:
@@ -93,8 +93,8 @@ def texts_of(path):
 
 
 def parsed(name, text):
-    """Parse a report, and repair one that ends after or inside a row. Return None if no row is
-    complete."""
+    """Parse the JSON of a benchmark, and repair it if it ends after or inside a row. Return None if
+    it is other JSON, or if no row is complete."""
     for repaired in (text, text.rstrip().rstrip(",") + "]}", text[: text.rfind("},") + 1] + "]}"):
         with contextlib.suppress(json.JSONDecodeError):
             report = json.loads(repaired)
@@ -123,7 +123,7 @@ def row_of(run):
 
 
 def rows_of(name, runs):
-    """Return the rows of a report. Rows that lack a value are reported and skipped."""
+    """Return the rows of a file. Rows with an absent or wrong value are reported and skipped."""
     rows = {}
     for run in runs:
         with skipped_if_bad(f"{name}: row {str(run)[:60]}"):
@@ -138,7 +138,7 @@ def merged(context, other):
     if len(cards) > 1:
         raise ValueError(
             f"read_results: expected rows of one card, got {' and '.join(cards)}: "
-            "save each stage in a folder of its own"
+            "keep the results of each card in a separate folder"
         )
     commits = dict.fromkeys(
         c for one in (context, other) if "commit" in one for c in one["commit"].split(", ")
@@ -164,7 +164,8 @@ def read_results(path):
             continue
         context = merged(context, report.get("context", {}))
         rows.update(rows_of(name, report["benchmarks"]))
-    for row in rows.values():  # Peers do not time the copy baseline.
+    # Peers do not time the copy baseline, so their rows use the time that the benchmark measured.
+    for row in rows.values():
         baseline = rows.get((row["workload"], "copy_baseline", row["call"]), {})
         if "ms" in row and "ms" in baseline and row.get("elements") == baseline.get("elements"):
             row.setdefault("fraction_of_baseline", baseline["ms"] / row["ms"])
@@ -172,7 +173,7 @@ def read_results(path):
 
 
 def driver_of(folder):
-    """Return the version of the driver, from the logs of a stage."""
+    """Return a context with the version of the driver, or {} if the folder has no log of it."""
     for archive in sorted(folder.glob("*.tar.gz")):
         for _, text in members_of(archive, "logs/facts_gpu.log"):
             if found := re.search(r"^NVIDIA[^,]*, ([\d.]+),", text, re.MULTILINE):
@@ -205,6 +206,6 @@ def workloads_of(rows):
 
 
 def variants_of(rows, workload):
-    """The variants of a workload: the baselines first, then in the order of the results."""
+    """The variants of a workload: the baselines, then the others in the order of the results."""
     found = dict.fromkeys(variant for w, variant, _ in rows if w == workload)
     return [v for v in ROOFS if v in found] + [v for v in found if v not in ROOFS]

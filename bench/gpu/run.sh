@@ -109,7 +109,7 @@ tests_stage() {
   items facts tests
 }
 
-# Compare JAX and PyTorch on the GPU with the CPU, if they are installed.
+# Compare scanrec on the GPU and the CPU, in JAX and PyTorch. The tests fail unless both are installed.
 python_stage() {
   if [[ $with_tests == OFF ]]; then
     say "tests of the Python package are left out (--no-tests)"
@@ -127,7 +127,7 @@ sanitizers_stage() {
   need_gpu
   need_nvcc
   if ! command -v compute-sanitizer >/dev/null; then
-    say "no compute-sanitizer: left out"
+    say "no compute-sanitizer: the sanitizers are left out"
     return
   fi
   configure_gpu
@@ -149,7 +149,7 @@ profiles_stage() {
   need_gpu
   need_nvcc
   if ! command -v ncu >/dev/null; then
-    say "no ncu: left out"
+    say "no ncu: the profiles are left out"
     return
   fi
   configure_gpu

@@ -14,7 +14,7 @@ WORKLOADS = {
 
 
 def arguments(framework, shape, narrow):
-    """The arguments of a Mamba layer, by name and in its axis order, and the gradient of its outputs."""
+    """Return the arguments of mamba_ssm's scan by name, with its axis order, and the output gradient."""
     batch, steps, channels = shape
     torch = framework.module
 

@@ -3,9 +3,9 @@
 """Run the tests and benchmarks (items) listed in items.py.
 
 The programs are in the folder of a build, or in a pack that pack.sh made. Every item has a time limit,
-and starts only if its stage has at least the item's expected time left. If an item fails, the others
-still run. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
-verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
+and starts only if at least its expected time is left. If an item fails, the others still run. Each stage
+keeps three files up to date: <stage>.txt is the summary, <stage>.json has the verdicts, and
+<stage>.tar.gz has all logs and rows. The summary is printed at the end.
 
 The exit status is 1 after a failure or an interruption, 2 if an argument is wrong or every item was
 skipped, and 0 otherwise."""
@@ -59,7 +59,7 @@ class Stage:
         self.items, self.tests, self.results = [], {}, {}
         self.logs = {}  # (item, test) by name of the log
         self.packed_at = 0.0
-        self.unsaved = False  # whether the last logs could not be written to `out`
+        self.unsaved = False  # whether the last attempt to write results failed
 
     def left(self, item):
         """Return the seconds left for an item."""
@@ -160,7 +160,7 @@ class Stage:
         return summary_of(head, outcomes)
 
     def note(self, result):
-        """Keep a result, and bring all files up to date."""
+        """Keep a result, and update the files in `out`; the archive at most every 5 seconds."""
         result.why = clean(result.why)
         self.results[result.item, result.test] = result
         say(
@@ -249,7 +249,7 @@ class Stage:
         return {result.verdict for result in self.results.values()}
 
     def close(self, rows=None):
-        """Copy the rows to a second folder, and delete the logs unless they exist only here."""
+        """Copy the rows to the folder `rows`, if given. Delete the working folder if all files are saved."""
         try:
             for file in (self.work / "rows").glob("*.json") if rows else ():
                 shutil.copy(file, rows)
@@ -283,8 +283,8 @@ def write(path, data):
 
 
 def failed_before(path):
-    """Return the items of an earlier run to repeat: failed ones, then those that had no time or were
-    stopped. For an item with several tests, keep only tests that failed or did not run."""
+    """Return the items of an earlier run to repeat: failed ones, then those that had no time, or
+    were stopped or not reached. Of an item with several tests, only such tests are repeated."""
     again = {}
     known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:
@@ -305,7 +305,7 @@ def failed_before(path):
 
 def dry_run(machine, items, quick):
     """Print every command, and how many tests or rows it selects if the program was built. Return
-    whether each item selects at least one."""
+    False if a built program cannot list them, or selects none."""
     wrong = []
     for item in items:
         command = command_of(machine, item, pathlib.Path("OUT"), quick)
@@ -346,7 +346,7 @@ def main():
         "--failed",
         type=pathlib.Path,
         metavar="JSON",
-        help="verdicts of an earlier run; `second` begins with the items that failed there",
+        help="verdicts of an earlier run; `second` first repeats its failed and unfinished items",
     )
     parser.add_argument("--rows", type=pathlib.Path, help="a second folder for the rows")
     parser.add_argument("--part", choices=PARTS, action="append", help="only items of these parts")
@@ -360,7 +360,7 @@ def main():
         "--jobs",
         type=int,
         default=max(1, min(10, (os.cpu_count() or 1) - 2)),
-        help="tests at the same time; default: %(default)s",
+        help="how many tests run at the same time; default: %(default)s",
     )
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument(

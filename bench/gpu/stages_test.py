@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A smoke test of stages.py and report.py, with shell scripts in place of the programs."""
+"""A smoke test of stages.py and results.py, with shell scripts in place of the programs."""
 
 import contextlib
 import io
@@ -43,7 +43,7 @@ CHOSEN = [
 
 
 def run(machine, out, chosen):
-    """Run a stage of 60 s. Return the verdict and the reason by item and test."""
+    """Run a stage with a budget of 60 s. Return the verdict and the reason by item and test."""
     stage = stages.Stage("first", machine, out, 60, 4, quick=False)
     with contextlib.redirect_stdout(io.StringIO()):
         stage.run(chosen)
@@ -80,7 +80,7 @@ def main():
             ("battery float", ("kind: fails, loudly", "kind: hangs")),
             ("battery double", ()),
         ]
-        # The report finds the rows, and keeps them as a table.
+        # read_results finds the rows in the archive, and save_table keeps them as a table.
         context, rows = results.read_results(out)
         results.save_table(out / "saved.tsv", context, rows)
         key = ("small", "lanes", "forward")

@@ -47,7 +47,7 @@ class Result:
 
     @functools.cached_property
     def lines(self):
-        """The log without the command and without empty lines."""
+        """The lines of the log, without the command and without lines that match IDLE."""
         lines = lines_of(self.log)[1:] if self.log else []
         return [" ".join(line.split()) for line in lines if not IDLE.search(line)]
 

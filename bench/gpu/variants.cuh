@@ -32,8 +32,8 @@ struct named {
     if constexpr (requires { on.steps_ahead; }) on.steps_ahead = steps_ahead;
     return on;
   }
-  /// The backend with a workspace. Comparison backends clear a workspace with kept contents after
-  /// each call. This would be timed, so the contents of their workspace are declared unknown.
+  /// The backend with a workspace. After each call, comparison backends clear a workspace whose
+  /// contents are declared `kept`. This would be timed, so theirs are declared `unknown`.
   [[nodiscard]] Backend working_in(cuda::workspace w) const {
     if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
         !std::is_same_v<Backend, cuda::look_back>)
@@ -47,8 +47,8 @@ struct named {
 inline constexpr std::tuple backends{
     named<cuda::automatic>{"automatic"},                    // the default: lanes or look_back
     named<cuda::lanes>{"lanes"},                            // a thread per sequence
-    named<cuda::lanes>{"lanes_registers", -1},              // lanes without a ring in shared memory
-    named<cuda::lanes>{"lanes_ring", 96},                   // lanes always with a ring
+    named<cuda::lanes>{"lanes_registers", -1},              // lanes without a ring buffer
+    named<cuda::lanes>{"lanes_ring", 96},                   // lanes with a ring buffer
     named<cuda::look_back>{"look_back"},                    // time split over blocks
     named<cuda::hillis_steele>{"hillis_steele"},            // comparison backends from here on
     named<cuda::blelloch>{"blelloch"},                      //
@@ -63,7 +63,7 @@ struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  bool one_gate_per_channel = false;  // and one gradient, for all steps and batch entries
+  bool one_gate_per_channel = false;  // for all steps and batch entries; its gradient is a sum
 };
 
 inline traffic traffic_of(call what, const workload& w) {
@@ -72,7 +72,8 @@ inline traffic traffic_of(call what, const workload& w) {
 }
 
 /// The arrays of a workload. Forward calls read arrays 0 and 1, and write 2. Adjoints read gates
-/// from 0, states from 1 and their gradients from 2, and write 3 and 4.
+/// from 0, states from 1 and state gradients from 2, and write 3 and 4. If each channel has one
+/// gate, `few` replaces array 0, and `few_grad` array 3.
 template <class T>
 struct arrays {
   extents shape;
@@ -110,7 +111,7 @@ struct arrays {
   }
 };
 
-/// A backend or a peer by name, and its calls on arrays in `machine::here().stream`.
+/// A backend or a peer by name, and its calls, which are queued in `machine::here().stream`.
 template <class T>
 struct variant {
   using queue = std::function<void(call, const arrays<T>&, const cuda::workspace&)>;

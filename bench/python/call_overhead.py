@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Microseconds per small call on (1, 16, 64) float32, where the kernel itself takes about one.
+"""Microseconds per small call on (1, 16, 64) float32, where the kernel itself takes about 1 us.
 
 Measures the scan against the framework's `gate * input + input`: in NumPy and eager PyTorch, where the
 gradient is also measured, and compiled in JAX. Also measures a filter with one coefficient, on these arrays
@@ -30,7 +30,7 @@ def problem():
 
 
 def over_new_layouts(scan, gate, input):
-    """A call that cycles through more layouts than the package caches."""
+    """Return a function that cycles through more layouts than the package caches, one per call."""
     shapes = [(length, width) for length in range(1, 17) for width in range(1, 65)]
     pairs = itertools.cycle([(gate[:, :n, :m], input[:, :n, :m]) for n, m in shapes])
     return lambda: scan(*next(pairs))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Milliseconds to trace and compile, by the number of steps and by depth.
 
-Compiles a scan and its gradient over 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan; and
-the gradient of a stack of 1 to 64 QRNN layers, as lax.scan over stacked parameters.
+Compiles a scan and its gradient over 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan. Also
+compiles the gradient of a stack of 1 to 64 QRNN layers of scanrec, written as a lax.scan over the layers.
     python bench/python/compile_time.py --out build/bench
 """
 
@@ -20,7 +20,7 @@ WAYS = {"scanrec": scanrec.jax.linear_scan, "lax.scan": stepwise, "associative_s
 
 
 def milliseconds_to_compile(f, *shapes, rounds=3):
-    """The fastest of several compilations with cleared caches."""
+    """The fastest of several compilations. The caches are cleared before each."""
     times = []
     for _ in range(rounds):
         jax.clear_caches()

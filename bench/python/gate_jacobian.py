@@ -29,8 +29,8 @@ WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
-    """All states and the last one, by composition of affine maps. The initial state is passed as an
-    input before the first."""
+    """All states and the last one, by composition of affine maps. The initial state is prepended to
+    the inputs."""
     elements = jnp.concatenate([initial[None], inputs])
 
     def combine(earlier, later):
@@ -59,7 +59,7 @@ WAYS = {
 
 
 def final_state(scan, initial, weights, decay, inputs):
-    """The final state of the last layer. `initial`, `weights` and `decay` have one row per layer."""
+    """The final state of the last layer. `initial`, `weights` and `decay` have the layer as first axis."""
     x = inputs
     for start, matrix, gate in zip(initial, weights, decay):
         x, final = scan(gate, x @ matrix, start)
@@ -96,7 +96,7 @@ def measure(lengths, layers, rounds):
                     size = np.max(np.abs(values["lax.scan"]))
                     for way, value in values.items():
                         off = np.max(np.abs(value - values["lax.scan"])) / size
-                        assert off < 1e-4, f"{way} is off by {off:.1e} of the largest"
+                        assert off < 1e-4, f"{way} is off by {off:.1e} of the largest value"
     return rows
 
 

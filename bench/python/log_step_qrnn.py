@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The QRNN recurrence by log2(T) shifted multiply-adds, as in the Olmax code base, against scanrec.
 
-The algorithm of https://github.com/HomebrewNLP/Olmax, reimplemented: after step k, every state holds the
-contributions of the last 2^k steps. Forward and gradient, float32, (1, T, 256), by default for
-T = 2^14..2^18; larger T need too much memory.
+Reimplements the algorithm of https://github.com/HomebrewNLP/Olmax: after k shifts, every state holds the
+contributions of the last 2^k steps. Times forward and gradient in float32 on (1, T, 256), by default for
+T = 2^14, 2^16 and 2^18; larger T need too much memory.
     python bench/python/log_step_qrnn.py --out build/bench
 """
 

@@ -28,8 +28,8 @@ def milliseconds(f, *arrays, rounds=7):
 
 
 def microseconds(f, *, batch=20, rounds=1000):
-    """Microseconds of a small call, from the fastest of many short batches. At least some of these
-    have a core to themselves on a machine that runs other processes."""
+    """Microseconds of a small call, from the fastest of many short batches. Even while the machine
+    runs other processes, some batches have a core to themselves."""
     for _ in range(batch):
         f()
     times = []
@@ -52,7 +52,7 @@ def associative(gate, input):
 
 
 def stepwise(gate, input):
-    """The same states by lax.scan, one step at a time."""
+    """The states that `associative` returns, by lax.scan, one step at a time."""
 
     def step(state, now):
         state = now[0] * state + now[1]

@@ -2,8 +2,8 @@
 """Peak memory of one gradient of a scan; each kind of scan runs in a separate process.
 
 The figure is how far the call raises the peak memory of the process. Before the call, gate and input exist
-and the gradient is compiled. The figure is divided by the size of one array of states, by default
-(1, 2^20, 32) float32.
+and the gradient is compiled. The figure is reported in bytes, and as a multiple of one array of states. By
+default this array is (1, 2^20, 32) float32.
     python bench/python/peak_memory.py --out build/bench
 """
 

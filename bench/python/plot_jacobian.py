@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the results of gate_jacobian.py: Jacobians in lambda by steps, and all Jacobians at the most steps.
+"""Draw the results of gate_jacobian.py in reverse mode.
 
-python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.tsv
-bench/results/gate_jacobian.png
+The times of the Jacobian in lambda are drawn against the number of steps. The times of all Jacobians are
+drawn for the largest number of steps. Run in bench/results:
+    python3 ../python/plot_jacobian.py python/gate_jacobian.tsv gate_jacobian.png
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def plain(axis):
 
 
 def draw_growth(axis, rows, depth):
-    """Draw Jacobians in lambda by steps: a line per kind of scan, labelled with its last value."""
+    """Draw the Jacobian in lambda against steps: a line per kind of scan, labelled with its last time."""
     ends = {}
     for way, colour in WAYS.items():
         line = [r for r in rows if (r["layers"], r["of"], r["way"]) == (depth, "lambda", way)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A selective scan in PyTorch against the alternatives on CPUs.
+"""Selective scans in PyTorch on CPUs: scanrec against the alternatives.
 
 Measures scanrec's fused call; a loop over steps, as in Mamba's reference function; the same loop compiled; a
-parallel scan of all gates and inputs by mambapy (pip install mambapy); and the composition with
-scanrec.torch.linear_scan. Times the value, and the value with all gradients, in float32; by default for
-one layer of the smallest published Mamba with 128 and with 1024 tokens.
+parallel scan of all gates and inputs by mambapy (pip install mambapy); and a composition of PyTorch calls
+with scanrec.torch.linear_scan. Times the value, and the value with all gradients, in float32. The default
+is one layer of the smallest published Mamba, with 128 and with 1024 tokens.
     python bench/python/selective_scan.py --out build/bench
 """
 
@@ -20,7 +20,7 @@ import scanrec.torch
 
 
 def gates_and_inputs(u, delta, A, B):
-    """Gates and inputs, (B, L, D, N) each, which the fused call never writes to memory."""
+    """Gates and inputs, each (batch, time, channel, state). The fused call never writes them to memory."""
     step = F.softplus(delta).transpose(1, 2)
     gate = torch.exp(step.unsqueeze(-1) * A)
     return gate, (step * u.transpose(1, 2)).unsqueeze(-1) * B.transpose(1, 2).unsqueeze(2)
@@ -87,7 +87,7 @@ def main():
         "--compiled",
         type=int,
         default=128,
-        help="most steps of a compiled loop, and of a loop's gradient, which writes T * T numbers",
+        help="most steps of the compiled loop, and of the loop's gradient, which writes O(steps^2) numbers",
     )
     args = parser.parse_args()
     rows = []

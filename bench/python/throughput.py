@@ -49,7 +49,7 @@ def problem(shape, dtype):
 
 
 def gradient_of(scan):
-    """States, and the gradients of gate and input, for given cotangents."""
+    """A function that returns the states, and the gradients of gate and input for given cotangents."""
 
     def forward_and_back(gate, input, cotangent):
         state, vjp = jax.vjp(scan, gate, input)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mamba of Hugging Face transformers, before and after scanrec.torch.integrations.apply_to.
 
-Times three things in alternation: the logits of a prompt, the same logits with the scans left out, and the
+Times in alternation: the logits of a prompt, the same call of the model without its scans, and the
 generation of tokens one at a time. The model has the smallest published size and random weights.
     python bench/python/transformers_mamba.py --out build/bench
 """
@@ -35,7 +35,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument(
-        "--new-tokens", type=int, default=32, help="tokens to generate after 8 given ones"
+        "--new-tokens", type=int, default=32, help="tokens to generate after a prompt of 8"
     )
     parser.add_argument("--layers", type=int, default=SMALLEST["num_hidden_layers"])
     parser.add_argument("--rounds", type=int, default=3)
