@@ -5,8 +5,9 @@
 python3 bench/table.py SOURCE.json TARGET.tsv [KEY=VALUE...]
 
 A table has lines `# key: value` about the run, then the names of its columns, then a line per row.
-Cells are separated by tabs; an empty cell is an absent value. Each cell of a column `WAY ms` is read as
-a separate row with the keys `way` and `milliseconds`, as the Python benchmarks write them.
+Cells are separated by tabs; an empty cell is an absent value. A column `WAY ms` has the milliseconds of one
+way to compute, such as a library. Each of its cells is read as a separate row with the keys `way` and
+`milliseconds`. The JSON of the Python benchmarks has such rows.
 """
 
 import json
@@ -14,7 +15,7 @@ import pathlib
 import statistics
 import sys
 
-#: Fields that Google Benchmark writes about its own build, and about the name and the load of the host.
+#: Fields that Google Benchmark writes about its own build and about the host. Tables leave them out.
 DROPPED = {"host_name", "load_avg", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "caches",
            "library_build_type", "library_version", "json_schema_version", "aslr_enabled"}  # fmt: skip
 #: Numeric fields of a run of Google Benchmark that are not counters.
@@ -23,11 +24,11 @@ NOT_COUNTED = {"family_index", "per_family_instance_index", "repetitions", "repe
 
 
 def of_google_benchmark(runs):
-    """A row per name: its time and counters, medians over repetitions."""
+    """Yield a row per name, with medians of its time and counters over the repetitions."""
     same = {}
     for run in runs:
         if run.get("run_type", "iteration") == "iteration" and not run.get("error_occurred"):
-            # Google Benchmark adds parts like "iterations:9" and "manual_time".
+            # Google Benchmark adds parts like "iterations:9" and "manual_time" to names.
             parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
             same.setdefault("/".join(parts), []).append(run)
     for name, runs in same.items():
@@ -45,7 +46,7 @@ def of_google_benchmark(runs):
 
 
 def of_distributed(report):
-    """The phases of calls over processes, then the folds: one row per number of lanes and scheme."""
+    """Yield the rows of calls over processes, then those of folds: one per number of lanes and scheme."""
     for phase in report["phases"]:
         seconds = phase.pop("seconds")
         yield {**phase, **seconds}
@@ -99,7 +100,7 @@ def read(path):
 
 
 def long(row):
-    """The rows that a line with columns `WAY ms` represents."""
+    """The rows of a line: one per cell of a column `WAY ms`, or the line itself without such cells."""
     shared = {key: value for key, value in row.items() if not key.endswith(" ms")}
     if shared == row:
         return [row]
@@ -108,20 +109,20 @@ def long(row):
 
 
 def wide(rows):
-    """Merge the rows that differ only in `way`: the inverse of long."""
+    """Merge the rows that differ only in `way` and `milliseconds`: the inverse of long."""
     found = {}
     for row in rows:
         shared = {key: row[key] for key in row if key not in ("way", "milliseconds")}
         one = found.setdefault(tuple(shared.items()), shared)
         column = f"{row['way']} ms"
         if column in one:
-            raise ValueError(f"expected one row of this kind, got another: {row}")
+            raise ValueError(f"expected one row per way in each line, got a second: {row}")
         one[column] = row["milliseconds"]
     return list(found.values())
 
 
 def write(path, context, rows):
-    """Write a table whose columns are the keys of its rows. Floats keep seven digits."""
+    """Write a table whose columns are the keys of its rows. Numbers with a fraction keep seven digits."""
     if all({"way", "milliseconds"} <= row.keys() for row in rows):
         rows = wide(rows)
     columns = list(dict.fromkeys(key for row in rows for key in row))

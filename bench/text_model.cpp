@@ -19,7 +19,7 @@ using namespace scanrec;
 
 constexpr std::int64_t batch = 16, steps = 128, channels = 256, layers = 2, characters = 63;
 
-/// The scans of one layer in a training step, on arrays with the sizes and strides of the model's.
+/// The scans of one layer in a training step. The arrays have the model's sizes and strides.
 struct layer_scans {
   qrnn_parameters<float>::matrix pre, states, output, grad;
   extents shape{.batch = batch, .time = steps, .channel = channels};

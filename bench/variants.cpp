@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of every backend for one element type, BENCH_TYPE.
+// The calls on every CPU backend for one element type, BENCH_TYPE, which CMakeLists.txt defines.
 #include <scanrec/variants.hpp>
 #if SCANREC_BENCH_EIGEN
 #include <scanrec/triangular_matmul.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that scan_variants.cpp compares. Each is behind one function per element type, so
-// that its kernels are compiled in translation units of their own.
+// The backends that scan_variants.cpp compares. variants<T>() returns them for one element type.
+// Each element type has a translation unit of its own, because kernels take long to compile.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ using namespace scanrec;
 enum class call { forward, vjp, jvp };
 inline constexpr const char* call_names[]{"forward", "vjp", "jvp"};
 
-/// The elements that share one gate: none; all steps and batch entries of a channel; or all
-/// channels of a step.
+/// Whether each element has its own gate, or one gate serves all batch entries and steps of a
+/// channel, or all channels of a step.
 enum class gates { own, one_per_channel, one_for_channels };
 
 struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  gates gate = gates::own;  // layout of the gate and of its gradient
+  gates gate = gates::own;  // layout of the gate, its gradient and its tangent
 };
 
 inline traffic traffic_of(call what, gates gate) {

@@ -33,7 +33,8 @@ install(FILES ${PROJECT_BINARY_DIR}/scanrecConfig.cmake
               ${PROJECT_SOURCE_DIR}/cmake/scanrecXsimd.cmake
         DESTINATION ${scanrec_package_dir})
 
-# An absolute CMAKE_INSTALL_INCLUDEDIR stays absolute; a relative one is relative to the pkg-config file.
+# In the pkg-config file, an absolute CMAKE_INSTALL_INCLUDEDIR stays absolute. A relative one is relative to
+# the prefix, which pkg-config finds from the location of that file.
 file(RELATIVE_PATH scanrec_pc_prefix /prefix/${scanrec_pkgconfig_dir} /prefix)
 string(REGEX REPLACE "/$" "" scanrec_pc_prefix "${scanrec_pc_prefix}")
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "/@" NORMALIZE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # scanrec::compiled: the kernels of linear_scan and its derivatives for common element types, compiled
-# once for all translation units of a project that link it instead of scanrec::scanrec. The project builds
-# it with its own flags, and only if a target links it. Kernels of different instruction sets have
-# different names, so a translation unit with its own -march or -fopenmp does not find these kernels.
+# once. All targets of a project that link it instead of scanrec::scanrec share these kernels. They are
+# built with the flags of the project, and only if a target links them. The names of kernels depend on
+# -march and -fopenmp, so a translation unit that adds such a flag does not find these kernels.
 set(SCANREC_COMPILED_TYPES float double complex_float complex_double bfloat16
     CACHE STRING "Element types for which scanrec::compiled has kernels")
 set(scanrec_type_float float)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ blocks of README.md and docs/*.md. They are compiled, run and checked here.
+// The C++ blocks of README.md and docs/*.md, except those of snippets.cu and of examples/. They are
+// compiled, run and checked here.
 //
 // A block is between a line with its name in brackets and one with a slash before the name.
 // Documents show it after a comment with its name. tests/docs_check.py compares the two.
@@ -644,7 +645,7 @@ void mamba() {
   using namespace scanrec;
   using rows = mamba_layer<float>::matrix;  // row t * batch + b: step t of sequence b
   std::mt19937 random(1);
-  mamba_layer<float> layer({.channels = 24});  // 48 channels of 16 states, a window of 4
+  mamba_layer<float> layer({.channels = 24});  // 48 inner channels, 16 states each
   layer.randomise(random);
   const rows x = rows::Random(300 * 2, 24);
   rows y, x_grad;

@@ -5,9 +5,9 @@
 //   ppm[t+ahead] ~ ppm[t] + sum_k Re(conj(weight[k]) * (smooth[t, k] - ppm[t]))
 //
 // A real lambda smooths; a complex one is tuned to a season of 2 pi / arg(lambda) weeks. Adam
-// updates the lambdas along linear_scan_vjp's gradient. The weights are the least squares solution
-// in every step, so the loss has no gradient in them. Nothing is fitted to held-out weeks, and the
-// numbers of smoothers and steps were chosen on the training weeks.
+// updates the lambdas with the gradient from linear_scan_vjp. Before each update, the weights are
+// fitted by least squares, so their gradients are nearly zero. Nothing is fitted to held-out weeks.
+// The numbers of smoothers and updates were chosen on the training weeks.
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -25,7 +25,8 @@ using indices = std::vector<std::size_t>;
 constexpr std::size_t ahead = 13, year = 52;  // weeks
 constexpr double turn = 2 * std::numbers::pi;
 
-/// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; real if the period is infinite.
+/// Smoothers with lambda = exp(-1 / memory + i turn / period). `memory` and `period` are in weeks;
+/// lambda is real if the period is infinite.
 struct bank {
   const series& ppm;
   series memory, period;
@@ -34,7 +35,7 @@ struct bank {
   scanrec::extents shape{.time = std::int64_t(ppm.size()), .channel = std::int64_t(memory.size())};
   static constexpr scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // same for all t
 
-  /// Runs the smoothers and fits the weights to the forecasts made in the given weeks.
+  /// Runs the smoothers and fits the weights for forecasts that start in the given weeks.
   void run(const indices& weeks) {
     lambda.clear(), input.clear();
     for (std::size_t k = 0; k < memory.size(); ++k)
@@ -56,7 +57,7 @@ struct bank {
     return x;
   }
   double forecast(std::size_t t) const { return ppm[t] + weights.dot(features(t)); }
-  /// Fits by least squares. Im is always 0 in a real smoother; a ridge makes the weight of Im zero.
+  /// Fits by least squares. A real smoother has Im = 0; the ridge term makes the weight of Im zero.
   void fit_weights(const indices& weeks) {
     const Eigen::Index n = 2 * memory.size();
     Eigen::MatrixXd a = 1e-6 * double(weeks.size()) * Eigen::MatrixXd::Identity(n, n);

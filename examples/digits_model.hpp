@@ -117,7 +117,8 @@ class digits_model {
       sum -= logits_(static_cast<Eigen::Index>(i), classes[i]);
     return sum / static_cast<R>(classes.size());
   }
-  /// The gradients of loss(classes), for the sequences of the last forward().
+  /// Writes the gradients of loss(classes) to `g`, for the sequences of the last forward(). Call it
+  /// once per forward(), after loss(): it overwrites the log-probabilities.
   void backward(std::span<const int> classes, parameters& g) {
     g.for_each([](std::span<R> x) { std::fill(x.begin(), x.end(), R(0)); });
     const auto batch = static_cast<std::int64_t>(classes.size()), steps = outputs_.rows() / batch;
@@ -142,7 +143,7 @@ class digits_model {
  private:
   parameters own_;  // without the parameters of the layers
   std::vector<scanrec::s5_layer<R>> layers_;
-  // State of the last forward().
+  // Results of the last forward(), and work arrays.
   Eigen::Matrix<R, Eigen::Dynamic, 1> numbers_;
   std::vector<scanrec::s5_memory<R>> kept_;
   matrix outputs_, next_, means_, logits_, grad_;

@@ -6,7 +6,7 @@
 //
 // forecast_errors.hpp defines the recurrence and its adjoint, and halves.hpp defines the backend.
 // The program compares the results of each backend with a plain loop, and the gradients with
-// central differences. The exit status is 1 if any differ.
+// central differences. The exit status is 1 if a difference is too large.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -28,7 +28,7 @@ struct model {
   doubles decay{0.5, 0.9, 0.99}, input = doubles(B * T * C), level = doubles(B * C);
 
   smoothing::in decays() const { return {decay.data(), shape, per_channel}; }
-  /// The plain loop.
+  /// The forecast errors, computed by a plain loop.
   doubles errors() const {
     doubles error(input.size()), now = level;
     for (int b = 0; b < B; ++b)

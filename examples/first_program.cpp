@@ -4,7 +4,7 @@
 //   smooth[t] = decay * smooth[t-1] + (1 - decay) * noisy[t]
 //
 // The decay of each channel minimises the error of a forecast, in which smooth[t] predicts
-// noisy[t+1]. The signals are random walks with noise, whose best decay is known (Kalman, 1960).
+// noisy[t+1]. The signals are random walks with noise. Their best decays are known (Kalman, 1960).
 // docs/tutorial_cpp.md explains the program.
 // [first_include]
 #include <cmath>
@@ -75,7 +75,7 @@ int main() {
       error_before += std::pow(noisy[i] - clean[i], 2) / steps;
       error_after += std::pow(smooth[i] - clean[i], 2) / steps;
     }
-    const double q = 1 / (noise[c] * noise[c]);  // ratio of the variances of steps and noise
+    const double q = 1 / (noise[c] * noise[c]);  // variance of the walk's steps / of the noise
     const double best = 1 - (std::sqrt(q * q + 4 * q) - q) / 2;
     std::printf("channel %d: decay %.3f (best %.3f), rms error %.2f (before %.2f)\n", c, decay[c],
                 best, std::sqrt(error_after), std::sqrt(error_before));

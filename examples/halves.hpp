@@ -13,7 +13,7 @@ namespace mine {
 using namespace scanrec::extend;
 
 // [own_backend]
-/// Reduces the first half to one map, so that the second half need not wait for the first.
+/// Reduces the first half to one map, which gives the state before the second half.
 struct halves {};
 
 inline std::int64_t workspace_bytes(const halves&, const scanrec::problem& p) {

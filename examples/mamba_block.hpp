@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A residual block of a Mamba layer: y = x + mamba(n), n = scale x / rms(x).
+// A residual block with a Mamba layer: y = x + mamba(n), where n = scale x / rms(x).
 #pragma once
 
 #include <cmath>
@@ -73,7 +73,8 @@ class mamba_block {
     weights.layer.forward(scaled(memory), batch, carried, memory.mamba, y);
     y += x;
   }
-  /// Adds the weights' gradients to `gradients`, writes the gradient of x, and overwrites `memory`.
+  /// Adds the weights' gradients to `gradients` and overwrites `memory`. If x_grad is not null,
+  /// writes the gradient of x.
   void backward(const matrix& x, std::int64_t batch, memory_type& memory, const matrix& y_grad,
                 parameters& gradients, matrix* x_grad) const {
     matrix grad;

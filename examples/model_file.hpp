@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A text model in a file: a header with the kind and the sizes, the alphabet, the parameters.
+// A text model in a file: a header (kind and sizes), then the alphabet, then the parameters.
 #pragma once
 
 #include <array>
@@ -12,9 +12,10 @@
 
 #include "text_model.hpp"
 
-/// The header of the file, in its memory layout (the same on all little-endian machines).
+/// The header of the file: the bytes of this struct, which are the same on all little-endian
+/// machines.
 struct model_header {
-  /// The magic text. It ends with `1` for QRNN layers and with `m` for Mamba blocks.
+  /// The magic text. Before its line end, it has `1` for QRNN layers or `m` for Mamba blocks.
   static constexpr std::array<char, 16> expected(bool mamba) {
     return {'s',  'c', 'a', 'n', 'r', 'e', 'c', ' ', 't', 'e', 'x', 't', ' ', mamba ? 'm' : '1',
             '\n', '\0'};
@@ -49,7 +50,7 @@ void save_model(const std::filesystem::path& path, const std::string& alphabet,
 }
 
 /// Reads the alphabet and the model of a file. Throws std::runtime_error with the reason if the
-/// file is of another kind or incomplete.
+/// file cannot be read, is of another kind, or is damaged.
 template <class Layer = scanrec::qrnn_layer<float>>
 std::pair<std::string, text_model<float, Layer>> load_model(const std::filesystem::path& path,
                                                             scanrec::keep what) {

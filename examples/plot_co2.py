@@ -84,7 +84,9 @@ def main():
     zoom.plot(date, ppm, ".", color=INK, ms=3, label="weekly average")
     zoom.plot(date, forecast, color=RED, lw=1.4, label=f"{learned}, RMSE {rmse[learned]:.2f} ppm")
     zoom.set_title(
-        f"Held-out weeks, each forecast {ahead} weeks before", loc="left", fontweight="bold"
+        f"Held-out weeks and their forecasts, made {ahead} weeks earlier",
+        loc="left",
+        fontweight="bold",
     )
     zoom.legend(frameon=False, loc="upper left")
 

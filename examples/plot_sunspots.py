@@ -18,7 +18,7 @@ METHODS = {
     "autoregression": ("before: autoregression of order 2, fitted one year ahead", BLUE, "-"),
     "learned": ("after: biquads learned through time", RED, "-"),
 }
-HELD_OUT_FROM, SHOWN = 1925, 5  # years ahead
+HELD_OUT_FROM, SHOWN = 1925, 5  # a year, and the years ahead of the forecasts drawn over time
 
 
 def main():
@@ -55,7 +55,9 @@ def main():
         label, colour, style = METHODS[method]
         series.plot(years, [row[method] for row in shown], style, color=colour, lw=1.6, label=label)
     series.set_title(
-        f"Held-out years, each forecast {SHOWN} years before", loc="left", fontweight="bold"
+        f"Held-out years and their forecasts, made {SHOWN} years earlier",
+        loc="left",
+        fontweight="bold",
     )
     series.set_ylabel("yearly mean")
     series.legend(frameon=False, loc="upper left", fontsize=9)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draw the learning curves that examples/qrnn_text.cpp wrote, and the compressed sizes of the held-out
-text."""
+"""Draw what examples/qrnn_text.cpp wrote: the learning curves, and the bits per character of the held-out
+text for each model and compressor."""
 
 import argparse
 import csv

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A character language model of QRNN layers, or of Mamba blocks, trained on any text.
 //
-// Chunks of several parts of the text are processed side by side. States carry over from chunk to
-// chunk, gradients do not (truncated backpropagation). The last part of the text is held out. The
-// program prints how many bits per character the model, gzip and xz need for it. The compressors
-// start without prior knowledge; the model has been trained on the rest of the text.
+// The end of the text is held out. The rest is divided into equal parts, whose chunks are processed
+// side by side. States carry over from chunk to chunk, gradients do not (truncated
+// backpropagation). The program prints how many bits per character the model, gzip and xz need for
+// the held-out text. The compressors have seen no other text; the model was trained on the rest.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -80,7 +80,7 @@ std::vector<int> numbers_of(const std::string& text, const std::string& alphabet
   return numbers;
 }
 
-/// Bits per character of a text that a fresh stream reads.
+/// Bits per character that the model needs for a text. The states before the text are 0.
 template <class Layer>
 double bits_of(text_model<float, Layer>& model, const std::vector<int>& text) {
   auto stream = model.fresh_streams();

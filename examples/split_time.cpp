@@ -9,8 +9,7 @@
 
 #include <scanrec/mpi.hpp>
 
-// A number in [-1, 1) that depends only on the step, so that every process can compute the number
-// of any step.
+// A number in [-1, 1) that depends only on the step, so that a process can compute it for any step.
 static float noise(std::int64_t step) {
   const auto bits = static_cast<std::uint64_t>(step) * 0x9e3779b97f4a7c15u;
   return static_cast<float>((bits ^ (bits >> 29)) >> 40) * 0x1p-23f - 1;
@@ -42,14 +41,14 @@ int main(int argc, char** argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     seconds = std::fmin(seconds, MPI_Wtime() - start);
   }
-  // Compare with a plain loop. It starts 2^16 steps before the end: earlier inputs have decayed.
+  // Compare with a plain loop over the 2^16 steps before `end`. Earlier inputs have decayed.
   double alone = 0, off = 0, worst = 0;
   for (std::int64_t t = end > 65536 ? end - 65536 : 0; t < end; ++t)
     alone = static_cast<double>(gate) * alone + static_cast<double>((1 - gate) * noise(t));
   off = std::fabs(alone - static_cast<double>(state.back()));
   MPI_Reduce(&off, &worst, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (rank == 0)
-    std::printf("%d processes: %.1f ms, %d bytes from each, last states off by %.1e: %s\n", size,
+    std::printf("%d processes: %.1f ms, maps of %d bytes, last states off by %.1e: %s\n", size,
                 seconds * 1e3, size > 1 ? 16 : 0, worst, worst < 1e-5 ? "right" : "wrong");
   MPI_Finalize();
   return rank == 0 && worst >= 1e-5 ? 1 : 0;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Check the built site: links, anchors, absence of external resources, and every page in Chromium.
 
-Pages are opened at the sizes of a phone and a desktop, in light and dark mode. Screenshots of some pages
-stay in screenshots/.
+Every page is opened in light mode, and the pages of SHOWN in dark mode too, at the sizes of a phone and a
+desktop. Screenshots of the pages of SHOWN, and of the search, stay in screenshots/ of the site.
 
     python docs/site/check.py build/docs
 """
@@ -47,8 +47,8 @@ LOADS = {
     "video": "src",
     "object": "data",
 }
-#: Elements that reach beyond the window, unless a scrolling element contains them. The theme makes the
-#: whole article scroll; that does not count.
+#: JavaScript that describes at most two elements beyond the right edge of the window. Elements inside one
+#: that scrolls or clips are left out. The theme makes the whole article scroll; that does not count.
 OVERFLOW = """room => {
   const scrolls = e => ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX);
   const within = e => {
@@ -89,13 +89,16 @@ def is_foreign(address):
 
 
 def check_files(site, complain):
-    """Check links, anchors, and the addresses that pages and style sheets load."""
+    """Check links, anchors, and the addresses that pages, style sheets and SVG files load.
+
+    Return the names of the pages.
+    """
     pages = {p: Page(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
     for path, page in pages.items():
         name = path.relative_to(site)
         for address in page.loads:
             if is_foreign(address):
-                complain(f"{name}: loads {address}")
+                complain(f"{name}: loads {address} from another site")
             elif not address.startswith("data:") and not goal(site, path, address)[0].exists():
                 complain(f"{name}: loads {address}, which does not exist")
         for address in page.links:
@@ -111,7 +114,7 @@ def check_files(site, complain):
             r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", path.read_text(encoding="utf-8")
         ):
             if is_foreign("".join(address)):
-                complain(f"{path.relative_to(site)}: loads {''.join(address)}")
+                complain(f"{path.relative_to(site)}: loads {''.join(address)} from another site")
     return sorted(p.relative_to(site).with_suffix("").as_posix() for p in pages)
 
 

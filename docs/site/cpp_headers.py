@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Read the documented declarations of a header: each without its body, with the `///` comment above it.
+"""Read the documented declarations of a header, without function bodies, and the `///` comment above each.
 
-Leaves out namespaces `detail`, private members, and declarations without a comment, except overloads of the
-declaration before them.
+Namespaces `detail` and members that are not public are left out. A declaration without a comment is left
+out too, unless it is an overload of the declaration before it.
 """
 
 import re
@@ -33,7 +33,7 @@ class Declaration:
 
 
 def parsed(text):
-    """The syntax tree of a text, with the text's byte positions."""
+    """The syntax tree of a text, with the text's byte positions: UNPARSED parts are blanked, not removed."""
 
     def instead(match):
         fill = "0" if match[0] == "{}" else " "
@@ -72,7 +72,7 @@ def understood(node):
 
 
 def hidden(node, elided):
-    """Append (from, to, replacement) for the bodies of functions and for private members."""
+    """Append (from, to, replacement) for function bodies, and for members that are not public."""
     if node.type == "function_definition":
         body = node.child_by_field_name("body")
         if body is not None:

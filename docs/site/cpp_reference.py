@@ -28,7 +28,7 @@ def escaped(text):
 
 
 class Prose:
-    """Text of comments as Markdown, with links for names of the reference and of documents."""
+    """Converts comments to Markdown, with links for documented names and for paths of documents."""
 
     def __init__(self, names, documents):
         self.names, self.documents = names, documents
@@ -61,7 +61,7 @@ class Prose:
         return done + escaped(part[at:])
 
     def block(self, lines, own=""):
-        """A comment: paragraphs, formulas (indented by four) and labelled contracts."""
+        """Convert a comment: paragraphs, lists, formulas (indented by four) and labelled contracts."""
         out, paragraph, fields, column = [], [], [], 0
 
         def flush():
@@ -164,8 +164,8 @@ def write(root, out, documents, source_page):
     folder.mkdir(parents=True, exist_ok=True)
     overview = [
         "# C++ reference\n",
-        "From the comments of the headers. `#include <scanrec/scan.hpp>` has linear and inclusive "
-        "scans; each page names the headers of its calls. All names are in `namespace scanrec`.\n",
+        "These pages are made from the comments of the headers. `#include <scanrec/scan.hpp>` has linear and "
+        "prefix scans; each page names the headers of its calls. All names are in `namespace scanrec`.\n",
     ]
     toctree = []
     for page, sections in pages:

@@ -8,19 +8,25 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from table import read
 
-#: For each record: its title, a description, and the prefixes of its picture names.
+#: For each benchmark, by the name of its result files without the machine: a title, a description, and the
+#: prefixes of its picture names.
 RECORDS = {
     "linear_scan": (
         "Linear scans",
-        "Speed as a fraction of a copy of the same arrays without the recurrence, and nanoseconds "
-        "per element.",
+        "Speed as a fraction of the speed of a copy that reads and writes as many arrays, and "
+        "nanoseconds per element.",
         ("fraction_of_baseline", "time_against_steps"),
     ),
-    "gated_scan": ("Gated scans", "QRNN fo-pooling of packed pre-activations.", ("gated_",)),
+    "gated_scan": (
+        "Gated scans",
+        "QRNN fo-pooling of pre-activations that are packed, or copied to separate arrays; and "
+        "scans of logarithms.",
+        ("gated_",),
+    ),
     "selective_scan": (
         "Selective scans",
-        "Speed as a fraction of the same exponentials and products without the recurrence, and "
-        "nanoseconds per state and step.",
+        "Speed as a fraction of the speed of the same exponentials and products without the "
+        "recurrence, and nanoseconds per state and step.",
         (),
     ),
     "s5": ("State spaces", "Times of the scan within S5, and of the whole call.", ()),
@@ -43,8 +49,8 @@ RECORDS = {
     ),
     "python/throughput": (
         "JAX, PyTorch and NumPy",
-        "Milliseconds for the states, and for the states with the gradients of gate and "
-        "input. [Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes.",
+        "Milliseconds for the forward call, and for the forward call with the gradients. "
+        "[Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes of linear scans.",
         (),
     ),
     "python/call_overhead": (
@@ -55,8 +61,8 @@ RECORDS = {
     ),
     "python/selective_scan": (
         "Selective scans in PyTorch",
-        "Milliseconds for a layer of the smallest published Mamba: the value alone, and the value "
-        "with all gradients.",
+        "Milliseconds for a layer of the smallest published Mamba: the output alone, and the "
+        "output with all gradients.",
         (),
     ),
     "python/transformers_mamba": (
@@ -81,8 +87,8 @@ RECORDS = {
         (),
     ),
 }
-#: For records that are shown as a cross table: the keys that name its rows, the keys that name its columns,
-#: and the key of the values.
+#: For each benchmark shown as a cross table: the keys that name the rows, the keys that name the columns, and
+#: the key of the values.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
@@ -137,7 +143,7 @@ def pivot(corner, entries, show):
 
 
 def of_benchmarks(runs):
-    """Tables of Google Benchmark's rows: workload/call, workload/backend/call, sweep/T=n/..."""
+    """Tables of Google Benchmark's rows, named workload/call, workload/backend/call or sweep/T=n/..."""
     single, by_backend, sweep, others = {}, {}, {}, []
     for run in runs:
         parts = [
@@ -187,7 +193,7 @@ def of_benchmarks(runs):
 
 
 def of_rows(name, rows):
-    kinds = {}  # a record may have rows of several kinds, each with its own columns
+    kinds = {}  # a file may have rows of several kinds, each with its own columns
     for row in rows:
         kinds.setdefault(tuple(row), []).append(row)
     if len(kinds) > 1:
@@ -263,8 +269,8 @@ def write(root, out):
     lines = [
         "# Measured figures\n",
         "Tables are made from [bench/results](/bench/results/README.md) when this page is built. "
-        "[Tuning](/docs/tuning.md#benchmarks) says what the columns mean. A full bar means that a call is as fast as "
-        "its baseline: for selective scans the same arithmetic without the recurrence, otherwise a copy of the same "
+        "[Tuning](/docs/tuning.md#benchmarks) says what the columns mean. A full bar means that a call is at least as fast "
+        "as its baseline: for selective scans the same arithmetic without the recurrence, otherwise a copy of the same "
         "arrays.\n",
     ]
     for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:

@@ -4,7 +4,7 @@
 import ast
 import re
 
-#: The picture of each program, as a path in the repository.
+#: The pictures of the programs that have one, as paths in the repository.
 PICTURES = {
     "co2_smoothers": "docs/pictures/co2_smoothers.png",
     "qrnn_text": "docs/pictures/text_learning_curve.png",
@@ -32,7 +32,7 @@ def sentence(text):
 
 
 def formula(text):
-    """The first indented block, unless it is a command."""
+    """The first indented block that is not a command."""
     for block in re.findall(r"(?:^    ?\S[^\n]*\n?)+|(?:^  \S[^\n]*\n?)+", text + "\n", re.M):
         if not re.search(r"pip install|mpirun|python ", block):
             return re.sub(r"^ {2,4}", "", block, flags=re.M).rstrip()
@@ -47,7 +47,7 @@ def programs(root):
 
 
 def calls(path):
-    """The names of the library calls in a program and in the headers beside it."""
+    """The names of the library calls in a program and in the headers that it includes from its folder."""
     text = path.read_text(encoding="utf-8")
     for name in re.findall(r'#include "(\w+\.hpp)"', text):
         text += (path.parent / name).read_text(encoding="utf-8")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Write the pages of the Python reference from signatures and docstrings in the sources.
 
-The sources are parsed, not run, so neither the built library nor JAX nor PyTorch is needed. A module is
-public if it has an `__all__`, and neither its name nor that of a parent package begins with an
-underscore. Names in `__all__` are followed to their definitions. For functions with the decorator
-`documented`, _op/doc.py of the package composes the docstring.
+The sources are parsed, so neither the built library nor JAX nor PyTorch is needed. Only the package's file
+_op/doc.py is run. It composes the docstrings of functions with the decorator `documented`.
+
+A module is public if it has an `__all__`, and neither its name nor that of a parent package begins with an
+underscore. Names in `__all__` are followed to their definitions.
 """
 
 import ast
@@ -66,7 +67,7 @@ def made(module, call):
 
 
 def with_members(module, namespace):
-    """A class with the functions that ``named`` makes in it, and with those of its private bases."""
+    """A class with the members of its private bases, and the definitions of functions that ``named`` makes."""
     private = {b.id for b in namespace.bases if isinstance(b, ast.Name) and b.id.startswith("_")}
     inherited = [m for n in module.tree.body if getattr(n, "name", "") in private for m in n.body]
     whole = copy.copy(namespace)
@@ -204,7 +205,7 @@ def entry(node, documents, method=False):
     methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not is_overload(n)]
     initial = next((n for n in methods if n.name == "__init__"), None)
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
-    # Not shown: bare names, which are internal base classes of this package or belong to the language.
+    # Bare names are not shown, except NamedTuple: they are internal classes or belong to the language.
     bases = ", ".join(
         f"``{b}``"
         for b in map(ast.unparse, node.bases)
@@ -306,13 +307,13 @@ def write(root, out, documents):
     own, others = (
         [],
         [],
-    )  # the many modules that replace other packages have an overview of their own
+    )  # `others` has the many modules that replace other packages; their overview is separate
     for module, names in exports(package):
         save(module.name, module_page(module, names, documents))
         (others if module.name.startswith("scanrec.compat.") else own).append((module, names))
     about = (
-        "From the docstrings. :doc:`/docs/python_derivatives` describes how calls behave in JAX and "
-        "PyTorch, with tables of derivatives, batching and compilation."
+        "These pages are made from the docstrings. :doc:`/docs/python_derivatives` describes how calls "
+        "behave in JAX and PyTorch, with tables of derivatives, batching and compilation."
     )
     contents = [module.name for module, _ in own]
     if others:
@@ -322,7 +323,7 @@ def write(root, out, documents):
             "scanrec.compat",
             overview_page("scanrec.compat", words, others, [m.name for m, _ in others]),
         )
-        about += " Functions with the names of other packages: :doc:`scanrec.compat`."
+        about += " :doc:`scanrec.compat` has the scan functions of other packages."
         contents.append("scanrec.compat")
     save("index", overview_page("Python reference", about, own, contents))
     return {f"{module.name}.{name}" for module, names in (*own, *others) for name, _ in names}

@@ -56,7 +56,7 @@ class Site:
         self.files = {name for name in tracked if (ROOT / name).is_file()}
 
     def source_page(self, name):
-        """The address of the page that shows a file or lists a folder."""
+        """Return the address of the page that shows a file or lists a folder, and request that page."""
         self.sources.add(name)
         return f"/source/{name}/index.md" if (ROOT / name).is_dir() else f"/source/{name}.md"
 
@@ -71,8 +71,8 @@ class Site:
         self.write(name, CODE_OR_LINK.sub(lambda m: self._link(name, m) if m[4] else m[0], text))
 
     def which_call(self, cpp, python):
-        """Link the tables of docs/which_call.md to the references, by the language of their
-        columns."""
+        """Link the calls in the tables of docs/which_call.md to the reference of their column's
+        language or framework."""
         heads = {"NumPy": "scanrec", "JAX": "scanrec.jax", "PyTorch": "scanrec.torch"}
         lines, columns = [], []
         for line in (self.out / "docs" / "which_call.md").read_text(encoding="utf-8").splitlines():
