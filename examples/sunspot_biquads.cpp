@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Forecast the sunspot record with a learned biquad for every number of years ahead.
 //
-//   state[t] = A state[t-1] + gain * number[t]        two numbers: a second-order section
-//   number[t+ahead] ~ weight . state[t]               all as deviations from the mean
+//   state[t] = A state[t-1] + gain * number[t]        a second-order section: 2 numbers per state
+//   number[t+ahead] ~ weight . state[t]               sunspot numbers are normalised
 //
-// The biquads start as an autoregression of order 2, fitted one year ahead as by Yule (1927) and
-// applied `ahead` times, so that state[t] = (number[t], number[t-1]). Adam then updates A, gain and
-// weight along linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Training
-// forecasts the years before held_out_from; the years from then on are held out. The biquads are
-// channels. One A applies to all years, so its gradient is a sum over the years.
+// Each biquad starts as an autoregression of order 2, fitted one year ahead as by Yule (1927) and
+// applied `ahead` times. At first, its states are (number[t], number[t-1]). Adam trains A, gain and
+// weight to minimise the mean squared error `ahead` years ahead; linear_scan_vjp differentiates the
+// states. Training uses the forecasts of the years before held_out_from; later years are held out.
+// Each biquad is a channel. Its A applies to all years, so the gradient of A is a sum over the
+// years.
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -27,14 +28,14 @@ constexpr int most_ahead = 8, parameters = 8 * most_ahead, train_from = 1749, he
 struct bank {
   const yearly_record& r;  // normalised
   scanrec::extents shape{.time = r.end - r.first, .channel = most_ahead};
-  scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // one for all years
+  scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // one value for all years
   struct {                                                     // contiguous doubles
     mat a[most_ahead];
     vec gain[most_ahead], weight[most_ahead];
   } now{}, grad{};
   std::vector<vec> input = std::vector<vec>(r.values.size() * most_ahead), state = input;
 
-  /// The index of the state that forecasts the year, k + 1 years before it.
+  /// The index of the state from which biquad k forecasts `year`: that of k + 1 years earlier.
   std::size_t index(int year, int k) const {
     return std::size_t((year - k - 1 - r.first) * most_ahead + k);
   }
@@ -63,7 +64,8 @@ struct bank {
                          scanrec::sequence_view(input.data(), shape),
                          scanrec::sequence_view(state.data(), shape));
   }
-  /// An Adam step for the mean squared error in the training years. Call run() first.
+  /// An Adam step for the mean squared error in the training years, from the states of the last
+  /// run().
   void learn(adam& optimiser) {
     std::vector<vec> state_grad(state.size()), input_grad(state.size());
     grad = {};

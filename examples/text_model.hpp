@@ -22,7 +22,8 @@ struct text_sizes {
   std::int64_t embedding = 48, channels = 256, layers = 2, window = 2;
 };
 
-// Functions that make layer number i and initialise a layer, and a trait for Mamba blocks.
+// make_layer returns layer number i, begin_layer initialises a layer, and is_mamba is true for
+// Mamba blocks.
 template <class R>
 scanrec::qrnn_layer<R> make_layer(std::type_identity<scanrec::qrnn_layer<R>>, const text_sizes& s,
                                   std::int64_t i, scanrec::keep what) {
@@ -30,8 +31,8 @@ scanrec::qrnn_layer<R> make_layer(std::type_identity<scanrec::qrnn_layer<R>>, co
       {.inputs = i == 0 ? s.embedding : s.channels, .channels = s.channels, .window = s.window},
       what);
 }
-/// The embedding must be as wide as the channels, since blocks add to their input. Blocks always
-/// keep checkpoints, not states.
+/// `embedding` must equal `channels`, since a block adds its output to its input. A block always
+/// keeps checkpoints, not states.
 template <class R>
 mamba_block<R> make_layer(std::type_identity<mamba_block<R>>, const text_sizes& s, std::int64_t,
                           scanrec::keep) {
@@ -44,7 +45,7 @@ template <class R, class Generator>
 void begin_layer(scanrec::qrnn_layer<R>& layer, Generator& generator) {
   layer.randomise(generator);
   const std::int64_t C = layer.sizes().channels;
-  layer.weights.bias.segment(C, C).setConstant(R(1));  // the layer begins with a long memory
+  layer.weights.bias.segment(C, C).setConstant(R(1));  // forget gates: a longer initial memory
 }
 template <class R, class Generator>
 void begin_layer(mamba_block<R>& block, Generator& generator) {
@@ -144,7 +145,7 @@ class text_model {
     return logits_;
   }
 
-  /// The mean loss in nats of `next`, the characters after those of the last forward().
+  /// The mean loss in nats. next[i] is the character after character i of the last forward().
   R loss(std::span<const int> next) const {
     R sum = 0;
     for (std::size_t i = 0; i < next.size(); ++i)
@@ -152,7 +153,8 @@ class text_model {
     return sum / static_cast<R>(next.size());
   }
 
-  /// The gradients of loss(next), for the text of the last forward().
+  /// Computes the gradients of loss(next). `text` is that of the last forward(). Overwrites the
+  /// log-probabilities, so call loss() before.
   void backward(std::span<const int> text, std::span<const int> next, std::int64_t batch,
                 parameters& g) {
     g.for_each([](std::span<R> numbers) { std::fill(numbers.begin(), numbers.end(), R(0)); });
@@ -177,7 +179,7 @@ class text_model {
   std::vector<layer> layers_;
   matrix embedding_, output_;
   Eigen::Matrix<R, 1, Eigen::Dynamic> output_bias_;
-  // State of the last forward().
+  // Intermediate results of the last forward() and backward().
   std::vector<typename Layer::memory_type> kept_;
   std::vector<matrix> outputs_;
   matrix inputs_, logits_, output_grad_, input_grad_;

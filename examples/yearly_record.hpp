@@ -22,7 +22,7 @@ struct yearly_record {
     for (int year = 0; std::getline(file, line); end = year + 1) {
       double value = 0;
       if (std::sscanf(line.c_str(), "%d,%lf", &year, &value) != 2)
-        throw std::runtime_error(path + ": not year,value: \"" + line + "\"");
+        throw std::runtime_error(path + ": expected a line year,value, got \"" + line + "\"");
       if (values.empty()) first = year;
       if (!values.empty() && year != end) throw std::runtime_error(path + ": years are missing");
       values.push_back(value);
@@ -33,7 +33,8 @@ struct yearly_record {
   }
   double at(int year) const { return values.at(static_cast<std::size_t>(year - first)); }
 
-  /// Replaces values by deviations from the mean of the years [from, to), in standard deviations.
+  /// Shifts and scales all values so that those of the years [from, to) have mean 0 and standard
+  /// deviation 1.
   void normalise(int from, int to) {
     mean = deviation = 0;
     for (int year = from; year < to; ++year) mean += at(year) / (to - from);

@@ -23,8 +23,8 @@ concept composable = std::is_trivially_copyable_v<M> && requires(const M& m) {
   { combine(m, m) } -> std::same_as<M>;
 };
 
-/// A composable map that can also be applied to a state. Serial code applies maps (one multiply-add
-/// per step); only parallel code composes them.
+/// A composable map that can also be applied to a state. Serial code applies maps, which takes one
+/// multiply-add per step for affine maps. Only parallel code composes maps.
 template <class M, class X>
 concept acting_on = composable<M> && requires(const M& m, const X& x) {
   { m.act(x) } -> std::same_as<X>;
@@ -87,8 +87,8 @@ template <class T, int N>
 using affine_matrix = affine<vec<T, N>>;
 
 /// A map with a reset. Where `reset` is not zero, a new sequence starts at this step and the result
-/// does not depend on the earlier state. This is a select, not a product with zero, so not even an
-/// infinity passes.
+/// does not depend on the earlier state. The reset is a select, not a product with zero, so it also
+/// stops infinities and NaN.
 template <class Map>
 struct segmented {
   using lane = typename Map::lane;

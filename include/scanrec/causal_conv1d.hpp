@@ -4,7 +4,7 @@
 //
 //     y[t] = f(bias + sum over k < width of weight[width - 1 - k] x[t - k])
 //
-// Every channel has its own taps. f is the identity or SiLU.
+// Every channel has its own `width` weights, the taps. f is the identity or SiLU.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -26,16 +26,16 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Shapes   x, out: (batch, time, channel), with any strides, in any element types whose compute
 ///          type is V. weight: (channel, taps), with the taps on the `group` axis. bias: (channel).
-///          States: (batch, time, channel) with taps - 1 steps or more. out may be absent if only
-///          the final state is wanted.
-/// Bits     The results have the same bits for any number of threads and have the bits of
-///          `sequential`. A stream split into several calls has the bits of a single call if its
-///          states have the type of x.
+///          Initial and final state: (batch, time, channel) with taps - 1 steps or more. out may be
+///          absent if only the final state is wanted.
+/// Bits     The results have the same bits on `sequential` and on `tiled` with any number of
+///          threads. A stream split into several calls has the bits of a single call if its states
+///          have the type of x.
 /// Aliasing final_state may be initial_state: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Error    (taps + 1) u (|bias| + sum of |weight x|), where u is the unit roundoff of V. SiLU adds
-///          the error of simd::sigmoid.
+///          the error of simd::sigmoid, and storing 16-bit outputs adds their rounding.
 /// Cost     x is read once and out is written once; one fused multiply-add per tap and element.
 template <runs_rows Backend, class V>
 void causal_conv1d(const Backend& on, const causal_conv1d_arrays<V>& arrays,
@@ -52,15 +52,16 @@ void causal_conv1d(const causal_conv1d_arrays<V>& arrays,
   causal_conv1d(tiled{}, arrays, out, options);
 }
 
-/// The adjoint of causal_conv1d: computes the gradients of all arrays and of the initial state from
-/// out_grad and options.final_grad. With SiLU the sums are recomputed, so the forward call stores
-/// nothing for the adjoint.
+/// The adjoint of causal_conv1d: computes the gradients of x, weight, bias and initial state from
+/// out_grad and options.final_grad. With SiLU it recomputes the arguments of SiLU, so the forward
+/// call stores nothing for the adjoint.
 ///
 /// Shapes   as causal_conv1d; an absent out_grad counts as 0.
-/// Bits     The results have the same bits for any number of threads. Gradients of weights are
-///          summed in a fixed order: up to 64 steps in V, then in double.
-/// Memory   taps + 1 doubles per channel of each part. A part is a range of steps and channels of
-///          one sequence, usually with 16384 elements or more.
+/// Bits     The results have the same bits for any number of threads. Gradients of weight and bias
+///          are summed in a fixed order: up to 64 steps in V, then in double.
+/// Memory   Buffers of one tile per thread. If a gradient of weight or bias is computed, also
+///          taps + 1 doubles per channel of each part. A part is a range of steps and channels of
+///          one sequence, usually with about 16384 elements or more.
 /// Aliasing No two arrays may overlap if one of them is written.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.

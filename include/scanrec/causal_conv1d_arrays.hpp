@@ -26,13 +26,13 @@ struct causal_conv1d_arrays {
   conv1d_activation activation = conv1d_activation::none;
 };
 
-/// Options of causal_conv1d. A state contains the last inputs, oldest first, with shape (batch,
-/// time, channel) and taps - 1 steps or more.
+/// Options of causal_conv1d. A state contains the most recent inputs, oldest first. Its shape
+/// is (batch, time, channel), with taps - 1 steps or more.
 template <class V>
 struct causal_conv1d_options {
   stored_sequence<const V> initial_state{};      ///< inputs before the first step; absent: 0
-  stored_sequence<V> final_state{};              ///< receives the last inputs
-  detail::sequence_option<const bool> resets{};  ///< (batch, time, 1): a sequence starts here
+  stored_sequence<V> final_state{};              ///< receives the last inputs; 0 before a reset
+  detail::sequence_option<const bool> resets{};  ///< (batch, time, 1): true where a sequence starts
 };
 
 /// Options of causal_conv1d_vjp; `initial_state` and `resets` are those of the forward call.
@@ -43,8 +43,8 @@ struct causal_conv1d_vjp_options {
   detail::sequence_option<const bool> resets{};
 };
 
-/// The gradients that causal_conv1d_vjp computes. Each has the shape of its array; an absent
-/// gradient is not computed.
+/// The gradients that causal_conv1d_vjp computes. Each has the name and shape of the array to which
+/// it belongs; an absent gradient is not computed.
 template <class V>
 struct causal_conv1d_gradients {
   stored_sequence<V> x{};

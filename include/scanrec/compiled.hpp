@@ -2,15 +2,16 @@
 // Explicit instantiations that a program compiles once: linear_scan, linear_scan_vjp and
 // linear_scan_jvp on the default backend, for arrays of one element type.
 //
-// A source file that defines SCANREC_COMPILED instantiates these calls for none of the types below.
-// SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE or _BFLOAT16 leaves out one
-// type. For each type that is left out, exactly one source file of the program must contain
+// A source file that defines SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE or
+// _BFLOAT16 declares the calls for that type without instantiating them. SCANREC_COMPILED does so
+// for all five types. For each such type, exactly one source file of the program must contain, for
+// example for float:
 //
 //     #include <scanrec/compiled.hpp>
 //     SCANREC_COMPILE(float)
 //
-// Compile it with the flags of the other files, because kernels for another instruction set have
-// other names. The CMake target scanrec::compiled does all of this. Calls outside this set, such as
+// Compile that file with the flags of the other files, because the names of kernels depend on the
+// instruction set. The CMake target scanrec::compiled does all of this. Other calls, such as
 // those whose gates and inputs differ in type, are instantiated where they are used.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace scanrec {
 namespace detail {
 
 template <class V>
-struct sequence_traits;  // only views and `none` are sequence arguments
+struct sequence_traits;  // defined for sequence_view and `none` only
 template <class T>
 struct sequence_traits<sequence_view<T>> {
   using stored = std::remove_const_t<T>;
@@ -32,17 +32,17 @@ using stored_or =
 
 }  // namespace detail
 
-/// A view whose elements can be read, or `none`.
+/// A sequence_view, or `none`.
 template <class V>
 concept sequence_argument = requires {
   typename detail::sequence_traits<V>::stored;
 };
 
-/// A sequence_view, not `none`.
+/// A sequence_view.
 template <class V>
 concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
 
-/// A view whose elements can be written, or `none`.
+/// A sequence_view whose elements can be written, or `none`.
 template <class V>
 concept writable_sequence_argument = std::same_as<V, none_t> ||
     (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
@@ -52,8 +52,9 @@ template <class V>
 concept sequence_of_elements = sequence<V> && element<typename detail::sequence_traits<V>::stored>;
 
 namespace detail {
-/// Whether the compute type of an array is the state type that the gates multiply. Also true if the
-/// array or the gate is not a sequence of elements.
+/// Whether gates of this type multiply states of the array's compute type. For a vec the gate is a
+/// matrix; otherwise both compute types must be equal. Also true if V or Gate is not a sequence of
+/// elements.
 template <class V, class Gate>
 concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
                       std::same_as<factor_t<compute_t<typename sequence_traits<V>::stored>>,

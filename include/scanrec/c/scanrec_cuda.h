@@ -10,8 +10,9 @@
 extern "C" {
 #endif
 
-/// Allocates `bytes` bytes of GPU memory, aligned to 16 bytes, for work that a call queues in the
-/// stream before it returns. Returns null if out of memory. Most calls allocate once or not at all.
+/// Allocates `bytes` bytes of GPU memory, aligned to 16 bytes, and returns null if out of memory.
+/// Only the work that this call queues in the stream uses the memory. After the call has returned,
+/// work that is queued later in this stream may reuse it. Most calls allocate once or not at all.
 typedef void* (*scanrec_cuda_allocate)(void* context, int64_t bytes);
 
 /// The stream and the allocator of a call. The GPU of the stream must be the current GPU of the
@@ -22,9 +23,9 @@ typedef struct scanrec_cuda_queue {
   void* context;  ///< passed to allocate
 } scanrec_cuda_queue;
 
-/// The scans of scanrec.h. All pointers to elements are device pointers; `threads`, `executor` and
-/// `pool` of the problem are ignored. A call does not synchronise: the CUDA runtime reports errors
-/// of running kernels in a later runtime call.
+/// The scans of scanrec.h. All pointers to elements are device pointers. `threads` (0 or more),
+/// `executor` and `pool` of the problem have no effect. A call does not synchronise: the CUDA
+/// runtime reports errors of running kernels in a later runtime call.
 SCANREC_C_API int scanrec_cuda_linear_scan(const scanrec_problem* problem,
                                            const scanrec_scan_arrays* arrays,
                                            const scanrec_cuda_queue* queue);
@@ -47,13 +48,13 @@ SCANREC_C_API int scanrec_cuda_selective_scan_vjp(const scanrec_selective_proble
                                                   const scanrec_selective_vjp_arrays* arrays,
                                                   const scanrec_cuda_queue* queue);
 
-/// The message, argument and reason of the last of these calls in this thread that did not return
-/// SCANREC_OK, as in scanrec.h.
+/// The message, argument and reason of this thread's last scanrec_cuda call that did not return
+/// SCANREC_OK. They have the forms of scanrec.h.
 SCANREC_C_API const char* scanrec_cuda_last_error(void);
 SCANREC_C_API const char* scanrec_cuda_last_error_argument(void);
 SCANREC_C_API const char* scanrec_cuda_last_error_reason(void);
 
-/// The SCANREC_C_VERSION of the loaded library.
+/// The SCANREC_C_VERSION of the loaded libscanrec_cuda.
 SCANREC_C_API int scanrec_cuda_c_version(void);
 
 #if defined(__cplusplus)

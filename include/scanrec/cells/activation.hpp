@@ -11,8 +11,9 @@ namespace scanrec::inline SCANREC_ABI {
 
 using simd::activated;
 
-/// Activation types. Each has `of(x)` for every lane type, which returns value, slope and 1 -
-/// value. The value at NaN is NaN.
+/// Activation types. The function of(x) of a type takes a real scalar or SIMD pack, and returns the
+/// value, its complement (1 - value) and the slope. The value at NaN is NaN. Error bounds hold for
+/// normal results, and for slopes of tanh of at least four times the smallest normal number.
 namespace activation {
 
 /// x itself.
@@ -82,24 +83,24 @@ struct gelu {
   }
 };
 
-/// exp(x), within 5 ULP, and within 2 ULP between exp(-20) and exp(20). Underflows to 0 and
-/// overflows to infinity. The slope equals the value.
+/// exp(x), within 5 ULP, or 2 ULP if |x| <= 20. Underflows to 0 and overflows to infinity. The
+/// slope equals the value.
 struct exponential {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
     const Lane value = simd::exp_of_any(x);
     return {value, simd::constant<Lane>(1) - value, value};
   }
-  /// exp(x) as the sum of two numbers, which equals exp(x (1 + d)) with |d| below 3 units of
-  /// roundoff.
+  /// exp(x) as a sum of two numbers. The sum equals exp(x (1 + d)) with |d| below 3 units of
+  /// roundoff, unless x is subnormal or exp(x) is close to underflow (simd::exp_in_two_parts).
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE simd::two_parts<Lane> in_two_parts(Lane x) {
     return simd::exp_in_two_parts(x);
   }
 };
 
-/// x + 1/2 for x >= 0, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs
-/// All We Needed? (2024), appendix B.
+/// x + 1/2 for x >= 0, sigmoid(x) for x < 0: positive and increasing. Source: Feng et al., Were
+/// RNNs All We Needed? (2024), appendix B.
 struct positive {
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
@@ -111,8 +112,9 @@ struct positive {
   }
 };
 
-/// The activation used for 16-bit elements. On GPUs, tanh and sigmoid use the special-function
-/// unit, with an error of 2^-16. All other activations, and all activations on CPUs, are unchanged.
+/// The activation that the cells of qrnn.hpp and min_gru.hpp use for 16-bit elements. On GPUs, tanh
+/// and sigmoid use the special-function unit, with a relative error of at most 2^-16 unless the
+/// result underflows. All other activations, and all activations on CPUs, are unchanged.
 template <class Activation>
 struct rough : Activation {};
 template <>

@@ -2,8 +2,8 @@
 // Gated cells: the functions that turn the pre-activations of a step into the map and the output of
 // a gated recurrence.
 //
-// A cell is a small struct of pure functions of lanes. It does not depend on memory, time or
-// threads:
+// A cell is a small struct of pure functions of lanes (scalars or SIMD packs), independent of
+// memory, time and threads. Its members are:
 //
 //     arrays<View>       a struct of its arrays of pre-activations, in the order of a packed buffer
 //     names              names of the arrays and gradients in error messages (array_name)
@@ -11,7 +11,7 @@
 //     load(lanes...)     -> step: applies the activations
 //     map(step)          -> affine: state = a * state + u; or affine_with_rest
 //     outputs            the type that computes outputs, such as output_is_state
-//     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
+//     gradients(step, cell_cotangents)   -> std::array, the gradient of each pre-activation
 //
 // docs/qrnn.md derives these for QRNN pooling and shows how to add a cell.
 #pragma once
@@ -37,7 +37,7 @@ struct array_name {
   const char* gradient;
 };
 
-/// The cotangents and states of a step from which its gradients are computed.
+/// The cotangents and states from which gradients() computes the gradients of a step.
 template <class Lane>
 struct cell_cotangents {
   Lane state;   // gradient of the state after the step, from the output and all later steps
@@ -49,7 +49,7 @@ struct cell_cotangents {
 /// The output of a step is the state after it. back() adds the gradient of the output to the carry,
 /// which is the gradient of the state from later steps.
 struct output_is_state {
-  static constexpr int array = -1;  // no array affects only the output
+  static constexpr int array = -1;  // index of an array that affects the output only: none
   template <class Step, class Lane>
   SCANREC_HD static SCANREC_INLINE Lane of(const Step&, Lane state) {
     return state;
@@ -59,8 +59,8 @@ struct output_is_state {
     return output_grad + carry;
   }
 };
-/// The output of a step is its gate `o`, the activation of array number Array, times the state
-/// after the step.
+/// The output of a step is the output gate `o` times the state after the step. `o` is the
+/// activation of array number `Array`, which does not affect the state.
 template <int Array>
 struct output_is_gated {
   static constexpr int array = Array;

@@ -11,11 +11,11 @@
 namespace scanrec::inline SCANREC_ABI {
 
 /// state = exp(gate) * state + exp(input); the state is the output. This is linear_scan of arrays
-/// that hold logarithms; their exponentials are never written to memory. Source: minGRU and minLSTM
-/// (Feng et al., Were RNNs All We Needed?, 2024, appendix B), Mamba-2 and gated linear attention,
-/// which have log_gate <= 0.
+/// that hold logarithms; their exponentials are never written to memory. minGRU and minLSTM (Feng
+/// et al., Were RNNs All We Needed?, 2024, appendix B), Mamba-2 and gated linear attention have
+/// such gates. Their logarithms are at most 0.
 ///
-/// For an array that is not a logarithm, pass the activation identity: log_space<exponential,
+/// For an array that does not hold logarithms, pass the activation identity: log_space<exponential,
 /// identity> takes logarithms of gates only. A logarithm of -infinity means a gate or input of 0,
 /// and its gradient is 0. The scan multiplies gates instead of summing their logarithms, so that
 /// errors do not grow with the logarithms. A gate close to 1 keeps the digits of its logarithm that

@@ -9,10 +9,11 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// state = (1 - z) * state + z * candidate with z = sigmoid(update_gate); the state is the output.
+/// state = (1 - z) * state + z * h with z = Gate(update_gate) and h = Candidate(candidate); the
+/// state is the output.
 ///
-/// The paper's original form has Candidate = activation::identity, its log-space form
-/// activation::positive. 1 - z is rounded: if z stays below about 1e-3 over many steps, log_space
+/// Candidate is activation::identity in the paper's original form, and activation::positive in its
+/// log-space form. 1 - z is rounded: if z stays below about 1e-3 over many steps, log_space
 /// with the logarithm of 1 - z is more accurate (docs/numerics.md).
 template <class Candidate = activation::identity, class Gate = activation::sigmoid>
 struct min_gru {

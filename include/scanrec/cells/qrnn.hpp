@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // QRNN pooling (Bradbury et al., Quasi-Recurrent Neural Networks, 2017, section 2.1) as cells of a
-// gated scan.
+// gated scan. In the formulas, z is the candidate, and f, o and i are the forget, output and input
+// gates, all after their activations.
 #pragma once
 
 #include <array>

@@ -14,11 +14,12 @@ namespace scanrec::inline SCANREC_ABI {
 ///     state = a * state + sqrt(1 - a^2) * i * input;     the state is the output
 ///
 /// `log_decay` must be finite and at most 0. In the paper it is c * log(sigmoid(Lambda)) with c =
-/// 8, one value per channel: pass a view with zero time and batch strides, and its gradient is the
-/// sum over both axes. The decay is kept as a + rest (simd::exp_in_two_parts), so that close to 1
-/// its distance from 1 is as accurate as log a (docs/numerics.md, logarithmic gates). 1 - a^2 is
-/// computed as -(a - 1) (a + 1), where a - 1 includes the rest, so no digits cancel. The slope of
-/// the square root, which is infinite at a = 1, is limited to 1000, as in RecurrentGemma.
+/// 8, one value per channel. For such a decay, pass views of log_decay and its gradient with zero
+/// time and batch strides; the gradient is then the sum over both axes. The decay is kept as a +
+/// rest (simd::exp_in_two_parts). Even if it is close to 1, its distance from 1 is then as accurate
+/// as log a (docs/numerics.md, logarithmic gates). 1 - a^2 is computed as -(a - 1) (a + 1), where
+/// a - 1 includes the rest, so no digits cancel. The slope of the square root would be infinite at
+/// a = 1; it is limited to 1000, as in RecurrentGemma.
 struct rg_lru {
   using outputs = output_is_state;
   template <class View>
