@@ -574,7 +574,8 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
           [&] { with([](system_d& s) { s.input.resize(3, 3); }); });
   refuses("output", "2 columns, or twice",
           [&] { with([](system_d& s) { s.output.resize(3, 3); }); });
-  refuses("log_step", "2 of them", [&] { with([](system_d& s) { s.log_step.resize(1); }); });
+  refuses("log_step", "2 values, one per state",
+          [&] { with([](system_d& s) { s.log_step.resize(1); }); });
   refuses("feedthrough", "none, or as many",
           [&] { with([](system_d& s) { s.feedthrough.resize(2); }); });
   refuses("states", "(batch 1, time 8, channel 2)",

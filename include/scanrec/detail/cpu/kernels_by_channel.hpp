@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs tiles with lanes along the channels. Each lane processes time in order, like the sequential
-// loop.
+// loop. In this file, a row is one step of all channels of a block.
 #pragma once
 
 #include <algorithm>
@@ -35,14 +35,15 @@ struct kernels_by_channel
   static constexpr std::int64_t flush_steps = tile_policy::sum_steps;
   static constexpr bool flushes_itself = false;
 
-  /// Packs that are processed side by side, as the lanes of one wider pack.
+  /// Most packs that are processed side by side, as the lanes of one wider pack.
   static constexpr int abreast =
       std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
                       (simd::is_complex_lanes<lane> ? 2 : 1));
-  /// Steps of one pack before the next pack, if a row has few packs.
+  /// Steps of a pack that are processed before the next pack, if a row has few packs.
   static constexpr std::int64_t few_steps = 32;
-  /// Steps whose factors are multiplied into one product. The product of a whole tile may become
-  /// subnormal, and arithmetic on subnormal numbers may take 100 times as long.
+  /// Most steps whose factors are multiplied one by one into the same product. The product of a
+  /// whole tile may become subnormal, and arithmetic on subnormal numbers may take 100 times as
+  /// long.
   static constexpr std::int64_t factor_steps = 256;
   static_assert(flush_steps % factor_steps == 0);
   /// The map of a tile for one pack of channels: its factor, and its value at a state of 0. The
@@ -50,8 +51,8 @@ struct kernels_by_channel
   /// scan_states in maps/lane_scans.hpp).
   struct reduction {
     using wide_factor = factor_t<carry>;
-    wide_factor before;  // of the steps before the recent ones
-    wide_factor recent;
+    wide_factor before;  // product over the steps before those of `recent`
+    wide_factor recent;  // product over the last steps, at most factor_steps
     lane u;
 
     [[nodiscard]] SCANREC_INLINE map composed() const {
@@ -115,8 +116,9 @@ struct kernels_by_channel
     });
   }
 
-  /// Runs and reduces the next steps of a tile that begins at `tile`, reading memory once. Same
-  /// bits as reduce() and run().
+  /// Runs and reduces a block, the next steps of a tile that begins at step `tile`. Gives the same
+  /// bits as reduce() and run(). Under assume::plain (position.hpp), each step is read once. In
+  /// other cases it may be read twice, at most factor_steps steps apart.
   static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     const assume known = assumption(r, plan.lanes);
@@ -143,15 +145,15 @@ struct kernels_by_channel
                               [&](const R& piece, const block& b) {
                                 // If the arrays are in memory, rows are processed one by one, in
                                 // the order of addresses. If they are in cache, or a row has few
-                                // packs, several steps of each pack are processed, so that its
-                                // state stays in registers.
+                                // packs, several steps of a pack are processed before the next
+                                // pack, so that its state stays in registers.
                                 const bool few = b.channels <= abreast * lanes;
                                 f(piece, b, few ? few_steps : plan.steps_per_carry);
                               });
   }
 
-  // Calls f(recurrence, block) for blocks of at most factor_steps steps, whose factors may be
-  // multiplied directly.
+  // Divides a piece into blocks of at most factor_steps steps. Calls f(recurrence at the block,
+  // block) for each, and then sets the factors of the packs for which f does not multiply them.
   template <class F>
   static SCANREC_INLINE void for_few(const R& piece, const block& b, std::int64_t tile,
                                      reduction* own, F f) {
@@ -187,8 +189,8 @@ struct kernels_by_channel
     });
   }
 
-  // `composed` is null, or has one reduction per pack, with which the maps of the steps are
-  // composed.
+  // Processes a piece. `composed` is null, or has one reduction per pack, with which the maps of
+  // the steps are composed.
   template <class Composed>
   static void run_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                         std::int64_t sequence_steps, course way) {
@@ -243,16 +245,17 @@ struct kernels_by_channel
     else
       reduce_packs<assume::all_lanes>(r, where, reductions, way);
   }
-  // Packs are composed row by row, in memory order. A single pack is the exception: row by row, its
-  // map would go through memory at every step.
+  // Whether maps are composed row by row, in memory order. For a block of a single pack they are
+  // not, because its map would then go through memory at every step.
   static bool by_rows(const block& where) { return where.channels > lanes; }
   // If the arrays are in memory, each row is processed from end to end before the next. Reading
   // groups of packs in ascending order within a descending block defeats hardware prefetchers (the
   // adjoint took 1.7 times as long). If the arrays are in cache, several steps of a pack, or of
   // packs side by side, are processed at a time. The number of packs side by side depends on the
   // number of registers. It must not affect the order of sums, so calls that add to accumulators at
-  // every step are processed row by row. A block with fewer channels than a pack has a single
-  // state, which stays in registers.
+  // every step are processed row by row. So are blocks whose last pack lacks lanes, and blocks of
+  // several packs whose maps are composed. A block that is narrower than a pack is processed as one
+  // pack, whose state stays in registers.
   template <assume Assume, class Composed>
   static void run_inside(const R& r, const block& where, slot* slots, Composed composed,
                          course way) {
@@ -280,8 +283,8 @@ struct kernels_by_channel
         run_pack<Assume>(r, at, i, slots, composed, multiply);
       }
     };
-    // Each case has its own loop, because prefetches and calls take registers and instructions from
-    // the others.
+    // Each case has its own loop, because prefetches and calls of run_rest would cost the other
+    // cases registers and instructions.
     if (lacks_lanes(where))
       for (std::int64_t row = 0; row < rows; ++row) {
         if (way.descending) run_rest(given, where, row, slots, composed, way);
@@ -307,8 +310,9 @@ struct kernels_by_channel
     slots[i].state = after;
     if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
   }
-  // Processes the channels past the last whole pack, right after the rest of their row. A second
-  // pass over the rows would leave the memory idle: rows of 250 channels took 1.4 times as long.
+  // Processes the channels of a row past its last whole pack. Runs right after the whole packs of
+  // that row, or right before them if packs are processed in descending order. A second pass over
+  // the rows would leave the memory idle: rows of 250 channels took 1.4 times as long.
   template <class Composed>
   [[gnu::noinline]] static void run_rest(const R& r, const block& where, std::int64_t row,
                                          slot* slots, Composed composed, course way) {

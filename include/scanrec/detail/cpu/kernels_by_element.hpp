@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs tiles with one sequence per lane, for states without SIMD lanes: small vectors, and elements
-// of any operator.
+// Runs tiles one element at a time, for elements of any operator, and for states that are small
+// vectors unless kernels_by_channel.hpp can process them in packs.
 #pragma once
 
 #include <algorithm>
@@ -48,15 +48,15 @@ struct kernels_by_element : element_maps<R> {
       r.flush(position{where.begin, where.channel + c}, slots[c].sums);
   }
 
-  /// Steps whose maps are composed before the result is composed with the map of all steps. If a
-  /// tile is read once, this many steps are reduced and then processed.
+  /// Steps whose maps are composed before the result is composed with the map of all steps before
+  /// them. run_and_reduce() reduces this many steps at a time and then processes them.
   static constexpr std::int64_t few_steps = 256;
-  /// The same number if rows have several channels.
+  /// Replaces few_steps if there are several channels.
   static constexpr std::int64_t few_rows = 32;
 
   static void clear(const block&, reduction*) {}  // the map of the first step initialises it
 
-  /// Composes the maps of the block's steps. There is at least one step.
+  /// Sets `reductions` to the composed maps of the block, which has at least one step.
   static void reduce(const R& r, const block& where, reduction* reductions, const step_plan& plan) {
     for_few(where, where.begin, plan,
             [&](const block& few) { add_few(r, few, few.begin == where.begin, reductions); });
@@ -80,8 +80,8 @@ struct kernels_by_element : element_maps<R> {
     });
   }
 
-  /// Runs and reduces the next steps of a tile that begins at `tile`, a few steps at a time. Same
-  /// bits as reduce() and run().
+  /// Runs and reduces a block, the next steps of a tile that begins at step `tile`, a few steps at
+  /// a time. Gives the same bits as reduce() and run().
   static void run_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     for_few(where, tile, plan, [&](const block& few) {
@@ -99,9 +99,10 @@ struct kernels_by_element : element_maps<R> {
       f(few);
     }
   }
-  // Composes the maps of a few steps, and then composes the result with the maps before them, if
-  // there are any. Otherwise every step would multiply the product of all factors. This product may
-  // become subnormal, and arithmetic on subnormal numbers takes a hundred times as long.
+  // Composes the maps of a few steps, and then the result with the map of all steps before them.
+  // If these steps are the first of the tile, stores the result. Composing step by step with the
+  // map of the whole tile would be slow: its factor may become subnormal, and arithmetic on
+  // subnormal numbers may take a hundred times as long.
   static void add_few(const R& r, const block& few, bool first, reduction* reductions) {
     const auto algebra = algebra_of(r);
     const R here = standing_at(r, few.begin, few.channel);
@@ -118,7 +119,8 @@ struct kernels_by_element : element_maps<R> {
       all = first ? recent : algebra.compose(all, recent);
     }
   }
-  // Row by row, so that addresses ascend and channels hide each other's latency.
+  // Calls step(recurrence at the block, position, index of the channel) for all elements. All
+  // channels of a step are processed before the next step, so that they hide each other's latency.
   template <class Step>
   static SCANREC_INLINE void sweep(const R& r, const block& where, Step step) {
     const R here = standing_at(r, where.begin, where.channel);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs tiles with lanes along time: consecutive steps in one pack, scanned in registers.
 //
-// A pack has four vectors, of simd::lanes_v lanes each. Neighbouring steps are composed until one
-// vector is left. It is scanned in log2(vector) doubling shifts, and the scan is applied to the
-// carry. The states of the other steps follow on the way back.
+// A pack has four vectors, of simd::lanes_v lanes each. The maps of neighbouring steps are composed
+// until one vector of maps is left. It is scanned in log2(simd::lanes_v) doubling shifts, and the
+// scanned maps are applied to the carry. The other states are then computed from these states.
 //
 // A pack is processed step by step if its lanes do not compose (at a reset or the edge of the
 // sequence) or if its last state is not finite. Such a state may come from a product of factors
@@ -104,8 +104,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         });
   }
 
-  /// Runs and reduces all steps of a tile. Reads memory once under assume::plain
-  /// (position.hpp) if outputs do not overwrite factors. Same bits as reduce() and run().
+  /// Runs and reduces all steps of a tile. Gives the same bits as reduce() and run(). Reads memory
+  /// once under assume::plain (position.hpp) if outputs do not overwrite factors, otherwise twice.
   static void run_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
                              reduction* reductions, const step_plan& plan) {
     if (assumption(r, plan.lanes) != assume::plain || overwrites_factors(r)) {
@@ -132,13 +132,13 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   // The map of all packs so far, except for up to three packs that wait for a fourth. Each pack is
   // composed down to a vector, four vectors to one vector, and the lanes of this vector to one map.
   //
-  // The factor of four packs is multiplied again in the wide type if its absolute value exceeds 1/2
+  // The factor of four packs is computed again, in the wide type, if its absolute value exceeds 1/2
   // (see scan_states in maps/lane_scans.hpp). In this case these packs are read once more.
   struct maps_of_packs {
     static constexpr bool used = true;
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
-    position first{};  // of the group of four
+    position first{};  // of the first pack of the group of four
     int waiting = 0;   // packs in `one` and `two`
     int packs = 0;     // packs of the group that are not padding
 
@@ -170,14 +170,16 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   struct no_maps {
     static constexpr bool used = false;
   };
-  // By value, so that the vectors of the loop over packs stay in registers.
+  // Adds identity maps until the group of four packs is complete. Takes the maps by value, so that
+  // the loop over packs keeps them in registers.
   [[gnu::noinline]] static maps_of_packs filled_up(const R& r, maps_of_packs maps) {
     while (maps.waiting != 0) maps.take(r, affine<few>::identity());
     return maps;
   }
 
-  // The products of factors in the wide type. These functions are out of line and load the maps
-  // again, so that the loop over packs need not keep them in registers.
+  // The product of the factors of a pack, or of several packs, in the wide type. These functions
+  // are out of line and load the maps again, so that the loop over packs need not keep the maps in
+  // registers.
   template <class Position>
   [[gnu::noinline]] static carry factor_of(R r, Position at) {
     return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
@@ -273,8 +275,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     composed = maps;
   }
 
-  // Calls pack(position) for every pack that composes, and steps(first, last) for the steps between
-  // such packs.
+  // Calls pack(position) for every pack whose lanes compose, and steps(first, last) for all other
+  // steps.
   template <assume Assume, class Pack, class Steps>
   static SCANREC_INLINE void sweep(const R& r, const block& where, range of, bool reversed,
                                    Pack pack, Steps steps) {

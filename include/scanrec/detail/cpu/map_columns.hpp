@@ -203,7 +203,8 @@ struct time_columns {
     r.flush(position{b.begin, b.channel}, few);
   }
 
-  // Calls f(lane, position) for packs whose lanes compose, and step by step for the rest.
+  // Calls f(lane, position) for packs whose lanes compose, and f(scalar, position) for every other
+  // step.
   template <assume Assume, class F>
   static SCANREC_INLINE void for_positions(const R& r, const block& b, bool reversed, F f) {
     position_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};

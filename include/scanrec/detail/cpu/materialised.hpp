@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Common driver of backends that store the maps of all steps, scan them, and finish the steps.
+// Common driver of the backends that materialise maps: they load the maps of all steps into memory,
+// scan them, and finish the steps.
 //
 // A work item is a strip of channels of one or several batch rows. Its maps are loaded into planes
 // (map_planes.hpp) line by line. A line is the whole strip of a row, or one channel of it if lanes
 // are along time. A scan turns the maps into the state before every step. Every step is then
-// processed from this state as in the sequential loop. With many work items, each worker has its
-// own. With few, all workers share the phases of one work item. The results are the same in both
-// cases.
+// processed from this state as in the sequential loop. With many work items, each worker processes
+// its own items. With few, all workers share the phases of one item after another. The results are
+// the same in both cases.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +33,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///     shift                       the map of step t goes to slot t + shift
 ///     slots(steps, shape)         number of slots of maps for a row
 ///     first_state(steps, shape)   the slot of the state before the first step
-///     kept_bytes(problem, shape)  working set of one sequence
-///     cached_bytes                target working set of a work item
+///     kept_bytes(problem, shape)  bytes of the working set of one sequence
+///     cached_bytes                intended bytes of the working set of a work item
 ///     lines_of_a_row(problem)     preferred number of lines of a row scanned together
 ///     rows(problem, strip)        preferred number of batch rows scanned together
 ///     scratch_bytes(problem, plan)  per work item, in addition to the maps
@@ -145,8 +146,8 @@ class materialised_call {
     }
   }
 
-  // A work item: its position in the problem, and a copy of the plan. The last work item of a row
-  // may be narrower.
+  // A work item: its position in the problem, and its own copy of the plan, because the last work
+  // item of a row may be narrower.
   struct item {
     std::int64_t number, group, batch, rows, channel;
     std::int64_t lines;
@@ -177,8 +178,8 @@ class materialised_call {
     const std::int64_t start = scan_.first_state(T, u.plan.shape);
     Columns::begin(r, u.steps(line, 0, T), u.plan, scan.to_load(line, start, 0), start);
     scan.loaded(line, start, start + 1, 0);
-    // The state after the last step is not needed as a map: finish() computes it from the state
-    // before.
+    // The map of the last step is not needed: finish() computes the state after this step from the
+    // state before it.
     all.split(T - 1, u.plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
       for (std::int64_t begin = first, end; begin < last; begin = end) {
         end = std::min(begin + u.plan.pass_steps, last);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The plan of backends that store maps, and the workers that share a scan. materialised.hpp defines
-// work items, lines, slots and planes.
+// The plan of the backends that materialise maps, and the workers that share a scan.
+// materialised.hpp defines work items, lines, slots and planes.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The plan of a backend that stores all maps. describe() returns it.
+/// The plan of a backend that materialises maps: hillis_steele, blelloch or triangular_matmul.
+/// describe() returns it.
 struct materialised_scan_plan {
   extents shape{0, 0, 0, 0};  ///< after merging axes
   bool along_time = false;    ///< lanes are consecutive steps; else channels
   std::int64_t strip = 1;     ///< channels per work item
   std::int64_t rows = 1;      ///< batch rows per work item
   std::int64_t items = 0;     ///< work items
-  bool shared = false;        ///< whether threads share the passes of one work item
+  bool shared = false;        ///< whether threads share the phases of one work item
   int threads = 1;
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 };
@@ -78,7 +79,7 @@ struct materialised_plan {
   lane_layout lanes{};
   std::int64_t strip = 1, strips = 0;  // channels per work item
   std::int64_t line = 1;               // channels per line: the strip, or 1
-  std::int64_t width = 1;              // elements per slot: the channels of a line, in whole packs
+  std::int64_t width = 1;  // elements per slot: 1, or channels per line, rounded up to whole packs
   std::int64_t rows = 1, row_spans = 0;  // batch rows per work item
   std::int64_t items = 0;
   std::int64_t items_per_task = 1;
@@ -91,20 +92,21 @@ struct materialised_plan {
   std::int64_t maps_bytes = 0;     // per work item in progress
   std::int64_t scratch_bytes = 0;  // additional memory of the scan
   recompute_scratch recomputed{};  // per worker
-  std::int64_t item_begin = 0;     // offset, after accumulators and recomputed states
+  std::int64_t item_begin = 0;     // where a worker's maps begin, after sums and recomputed states
   std::int64_t worker_bytes = 0;   // including one work item unless it is shared
   std::int64_t totals_bytes = 0;
   std::int64_t alignment = 64;  // of the scratch and of all its parts
   std::int64_t workspace_bytes = 0;
 
-  /// Steps of a block that is finished at once. Its running sums are flushed at its end.
+  /// Steps of a line that are finished as one block if there are sums or the work item is shared.
+  /// Running sums are flushed at the end of a block.
   static constexpr std::int64_t block_steps = sum_steps;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;
-  /// Steps in the buffer of a scan that takes maps in blocks, if lanes are channels.
+  /// Steps in the buffer of a scan with `by_blocks`, if lanes are channels.
   static constexpr std::int64_t buffer_steps = 64;
   std::int64_t channel_lines() const { return strip / line; }
-  /// The extents of a block.
+  /// The extents of the largest block, if there are sums.
   extents block() const { return {1, block_steps, line, 1}; }
 };
 
@@ -135,8 +137,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.row_spans = ceil_div(p.shape.batch, plan.rows);
   plan.items = p.shape.group * plan.row_spans * plan.strips;
   const sums_layout sums(p, plan.block());
-  // Sums are added to the totals in the order of work items. With longer tasks, the next task would
-  // wait for a whole task.
+  // Sums are added to the totals in the order of work items. If tasks had several work items, each
+  // task would wait for all work items of the task before it.
   if (!sums.any)
     plan.items_per_task = std::max<std::int64_t>(
         1, policy::item_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));

@@ -17,8 +17,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Bytes that a call moves, and the order of their addresses.
 struct traffic {
-  std::int64_t bytes = 0;          // all arrays, each counted once
-  std::int64_t read_per_site = 0;  // bytes per (batch, time, channel), without broadcasts
+  std::int64_t bytes = 0;          // all arrays with a time axis, each element counted once
+  std::int64_t read_per_site = 0;  // bytes of one element of each input that varies over time
   std::int64_t descending = 0;     // part of read_per_site that is read towards lower addresses
   bool gaps = false;               // whether there are gaps between rows that are read
 };
@@ -40,8 +40,9 @@ inline traffic traffic_of(const problem& p) {
 }
 
 /// Number of steps that kernels prefetch ahead. It is 0 if the hardware prefetches. With lanes
-/// along time, that is the case if addresses ascend. With lanes along channels, it is if rows have
-/// no large gaps between them and a strip is a whole row or one pack.
+/// along time, the hardware prefetches unless most bytes are read towards lower addresses. With
+/// lanes along channels, it does if rows have no large gaps between them and a strip is a whole row
+/// or one pack.
 inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
                                     const traffic& moved) {
   using policy = tile_policy;

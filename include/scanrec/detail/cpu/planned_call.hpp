@@ -78,9 +78,9 @@ class planned_call {
     tile_schedule(kernel_table_for<R>(plan_), &recurrence_, plan_, scratch_).run(executor_);
   }
 
-  /// Moves the arrays to other memory. `given` has one pointer per array, in the order of the
-  /// problem; null keeps the current memory. Throws argument_error and changes nothing if a call
-  /// with these arrays would throw.
+  /// Replaces the addresses of arrays. `given` has one pointer per array, in the order of the
+  /// problem; null keeps the current address. Throws argument_error and changes nothing if a call
+  /// with these arrays would throw. The caller then sets the fields of recurrence() from at().
   template <std::size_t N>
   void move_to(const std::array<const void*, N>& given) {
     std::array<const std::byte*, most_arrays> next;
@@ -100,7 +100,7 @@ class planned_call {
     if (!lie_apart(next)) check_apart(next);
     data_ = next;
   }
-  /// The array at an index, at the first step in scan order.
+  /// The address of the first step, in scan order, of the array with this index.
   template <class T>
   T* at(int index) const {
     return reinterpret_cast<T*>(const_cast<std::byte*>(data_[index]));
@@ -110,8 +110,8 @@ class planned_call {
   [[nodiscard]] const tile_plan& plan() const { return plan_; }
 
  private:
-  // Whether the call is one row that one worker processes from the first step to the last, without
-  // sums.
+  // Whether run_whole() can replace the schedule: one worker processes one row in one tile, with
+  // lanes along channels, and without sums or non-temporal stores.
   static bool takes_no_driver(const tile_plan& plan) {
     return plan.items == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
            plan.shape.group * plan.shape.batch == 1 && !plan.rows_together &&
@@ -138,10 +138,10 @@ class planned_call {
     scratch_ = own_.data();
   }
 
-  // ---- moving arrays to other memory -----------------------------------------------------------
+  // ---- replacing the addresses of arrays -------------------------------------------------------
 
-  // The byte range of an array. If it has a reset after the last step, one step is added at both
-  // ends.
+  // The byte range of an array. If the array has a reset after the last step, the range is extended
+  // by one step at both ends.
   static byte_range reach_of(const array_use& array) {
     byte_range reach = range_of(array);
     if (array.one_step_more) {
@@ -150,7 +150,7 @@ class planned_call {
     }
     return reach;
   }
-  // Two arrays, one of them written, that must not overlap.
+  // Two arrays that must not overlap. The first is written, the other is read or written.
   struct pair {
     std::int8_t written, other;
     bool may_be_one;  // whether both may begin at the same address

@@ -104,9 +104,10 @@ class discretised_row {
   Eigen::Array<bool, Eigen::Dynamic, 1> tiny_;  // where lambda is treated as 0
 };
 
-/// Calls f(chunk, first, last) for chunks of rows, on the workers of a backend. The chunks do not
-/// depend on the number of workers.
+/// Number of chunks of for_row_chunks.
 inline constexpr int row_chunks = 64;
+/// Calls f(chunk, first row, end) for chunks of rows, on the workers of a backend. A row is one
+/// step of one sequence. The chunks do not depend on the number of workers.
 template <class Backend, class F>
 void for_row_chunks(const Backend& on, std::int64_t rows, F f) {
   int workers = 1;
@@ -166,8 +167,9 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
                  });
 }
 
-/// Loads the states before step t of sequence b in one direction. They are 0 where a reset
-/// separates them from step t, or if there is neither a step nor an initial state before it.
+/// Loads the states from which step t of sequence b continues in one direction (0: forward, 1:
+/// backward in time). They are 0 where a reset separates them from step t, or if there is neither a
+/// step nor an initial state before step t in this direction.
 template <class R, class Complexes>
 void load_states_before(const s5_vjp_options<R>& options,
                         const sequence_view<const std::complex<R>>& x, std::int64_t b,
@@ -192,8 +194,8 @@ void load_states_before(const s5_vjp_options<R>& options,
 }
 
 /// Computes gradients from v, the gradients of the inputs of the scan in one direction, which are
-/// in `scratch`. Adds the gradients of lambda and log_step to `sums`, writes those of the intervals
-/// or, backwards in time, adds them, and turns v into the gradients of B u.
+/// in `scratch`. Adds the gradients of lambda and log_step to `sums`. Writes the gradients of the
+/// intervals in direction 0, and adds to them in direction 1. Turns v into the gradients of B u.
 template <class Backend, class R>
 void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<R>& options,
                const sequence_view<const R>& u, const sequence_view<const std::complex<R>>& states,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A state space prepared for matrix products.
+// An S5 system prepared for matrix products.
 #pragma once
 
 #include <complex>
@@ -42,7 +42,7 @@ struct s5_products : s5_call<R> {
           text(s.input.rows()));
     check("output", s.output.cols() == states || s.bidirectional(),
           text(states, " columns, or twice as many"), text(s.output.cols()));
-    check("log_step", s.log_step.size() == states, text(states, " of them"),
+    check("log_step", s.log_step.size() == states, text(states, " values, one per state"),
           text(s.log_step.size()));
     check("feedthrough",
           s.feedthrough.size() == 0 || (s.feedthrough.size() == outputs && outputs == inputs),

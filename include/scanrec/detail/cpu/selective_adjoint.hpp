@@ -7,8 +7,9 @@
 //     delta:  u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l delta u       C:  sum_d g x
 //
 // l[t] is the gradient of x[t], and g[t] that of the sum of C x over the states. The other lines
-// are gradients; sum_d adds over channels. For complex states, a, A, B, C and x are conjugated, g
-// is doubled (except in D g), and the gradients of u and delta take real parts.
+// give the gradients of u, delta, A, B and C; sum_n adds over states, sum_t over steps, and sum_d
+// over channels. For complex states, a, A, B, C and x are conjugated, g is doubled (except in D g),
+// and the gradients of u and delta take real parts.
 #pragma once
 
 #include <algorithm>
@@ -60,15 +61,16 @@ class selective_adjoint : selective_tile<V, W> {
     if (p_.intervals_grad.present())
       std::fill_n(interval_sums_, memory::checkpoint_interval, real(0));
   }
-  /// Sums over the channels since clear_sums(), (step, part, padded(states)).
+  /// Sums over the channels of all run() calls since clear_sums(): (step, part, padded(states)).
   [[nodiscard]] const real* b_sums() const { return b_sums_; }
   [[nodiscard]] const real* c_sums() const { return c_sums_; }
   /// For each step, the gradient of the argument `intervals` (factors of the step size), summed
-  /// over the channels since clear_sums().
+  /// over the channels of all run() calls since clear_sums().
   [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
-  /// Turns the gradients of the states after a checkpoint interval into those of the states before
-  /// it. At the last interval, `grads` starts from the gradient of the final state.
+  /// Computes the gradients of a checkpoint interval, and adds the sums over time to `totals`.
+  /// Turns `grads`, the gradients of the states after the interval, into those of the states before
+  /// it. At the last interval of a sequence, `grads` starts from the gradient of the final state.
   void run(const selective_position& position, state* grads, const selective_totals& totals) {
     this->stand_at(position);
     if (position.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
@@ -128,7 +130,7 @@ class selective_adjoint : selective_tile<V, W> {
     std::fill(y_grad_ + steps, y_grad_ + padded, this->zero());
     std::fill_n(delta_u_sum_, padded, this->zero()), std::fill_n(gate_sum_, padded, this->zero());
   }
-  // Computes and stores the gradients of u, delta and z.
+  // Stores the gradients of u, delta and z. Adds those of D, bias and intervals to their sums.
   void put_grads(std::int64_t steps, const selective_totals& totals) {
     lane of_d = this->zero(), of_bias = this->zero();
     lane *const u = this->u_, *const z = this->z_;

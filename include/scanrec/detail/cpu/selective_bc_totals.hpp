@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums over channels: the gradients of a B or C with a value per step, added block by block.
+// Sums over channels: the gradient of a B or C with a value per step, added strip by strip.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The gradient of a B or C with a value per step: sums over channel blocks in the wide type, for
-/// two checkpoint intervals at a time.
+/// The gradient of a B or C with a value per step: sums over the strips (channel blocks) of each
+/// group, in the wide type. There is memory for two checkpoint intervals per group.
 template <class V>
 class bc_totals {
  public:
@@ -36,8 +36,8 @@ class bc_totals {
     const std::int64_t count = (at.end - at.begin) * row();
     for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
   }
-  /// Stores the sum of all strips of a group in the gradient. With `none` the group has no strip,
-  /// and the sum is 0.
+  /// Stores the sum of all strips of a group in the gradient, or adds it with `update`. If `none`
+  /// is true, the group has no strip, and the sum is 0.
   void put(std::int64_t group, const selective_position& at, bool none = false) const {
     for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs the tasks of a selective scan, and sums gradients over channels and sequences.
 //
-// A task is one checkpoint interval of one channel block. In the order of tasks, all blocks of an
-// interval come before those of the next interval. The states of a task depend only on the previous
-// interval of its block. The gradients of a B and C that vary with the step are sums over
-// channel blocks: each block adds its share after the blocks before it, so the bits do not depend
-// on the number of workers.
+// A task is one checkpoint interval of one strip, a block of channels. In the order of tasks, all
+// strips of an interval come before those of the next interval; the adjoint starts with the last
+// interval in time. The states of a task, or their gradients, depend only on the previous interval
+// of its strip. The gradients of intervals, and of B and C with a value per step, are sums over
+// strips. Each strip adds its share after the strips before it, so the bits do not depend on the
+// number of workers.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ inline void start_counters(selective_counter* counters, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) ::new (&counters[i]) selective_counter(0);
 }
 
-/// Runs all tasks: f(worker, task, strip, n) for the n-th interval of each channel block (`strip`).
+/// Runs all tasks: f(worker, task, strip, n) for the n-th interval that each strip processes.
 template <class F>
 void run_checkpoint_intervals(const selective_plan& plan, const executor& on,
                               selective_counter* done, task_queue& tasks, F f) {
@@ -176,7 +177,8 @@ class selective_vjp_run {
                 .bias = of(p_.bias_grad, bias_, 1)});
     });
   }
-  // Waits for the strips before this one and adds its sums. The last strip stores the totals.
+  // Waits for the earlier strips of the group, and adds the sums of this strip to the totals. The
+  // last strip of a group stores the totals of B and C.
   void add_sums(const tile& work, const task_queue& tasks, std::int64_t task, std::int64_t strip,
                 std::int64_t k) const {
     if (!of_b_.wanted() && !of_c_.wanted() && intervals_ == nullptr) return;
@@ -200,7 +202,8 @@ class selective_vjp_run {
     }
     turns[k].store(number + 1, std::memory_order_release);
   }
-  // Adds the sums of all sequences, in order. Stores the result in the gradient, or adds it.
+  // Adds up the sums of all sequences, in order. Stores the result in the gradient, or adds it
+  // with `update`.
   template <class E>
   void put_sums(const value_array<E>& grad, const double* totals, std::int64_t states) const {
     constexpr int parts = is_complex<E> ? 2 : 1;
@@ -222,8 +225,8 @@ class selective_vjp_run {
           }
       }
   }
-  // Adds the sums of all groups of channels. Stores the result in the gradient of the intervals, or
-  // adds it.
+  // Adds up the sums of all groups of channels. Stores the result in the gradient of the intervals,
+  // or adds it with `update`.
   void put_intervals() const {
     for (std::int64_t b = 0; intervals_ != nullptr && b < p_.batch; ++b)
       for (std::int64_t t = 0; t < p_.time; ++t) {
@@ -244,7 +247,7 @@ class selective_vjp_run {
   selective_counter* turns_;  // (group, checkpoint interval)
   double* intervals_;         // (group, step)
   double *a_values_, *b_, *c_, *d_, *bias_;
-  selective_problem<V> before_;  // the forward pass that computes the checkpoints
+  selective_problem<V> before_;  // problem of the forward pass that computes the checkpoints
   std::optional<selective_forward_run<V, W>> checkpoints_run_;
 };
 

@@ -55,8 +55,9 @@ class selective_forward : selective_tile<V, W> {
  private:
   static constexpr bool steps_of_packs = base::parts == 1 && W > 1 && W == base::width;
 
-  // Whether the call is a single step without resets, with contiguous states in whole packs, and
-  // with B and C per step.
+  // Whether run_step() can process the call: a single step without resets, with B and C per step, a
+  // whole pack of channels, and a multiple of W states. The states and A must be contiguous for
+  // each channel.
   [[nodiscard]] bool is_step_of_packs(const selective_position& position) const {
     const selective_problem<V>& p = this->p_;
     const auto in_packs = [](const value_array<V>& states) {
@@ -66,8 +67,8 @@ class selective_forward : selective_tile<V, W> {
            in_packs(p.initial) && in_packs(p.final_state) && p.b.steps.present() &&
            p.c.steps.present() && !p.resets.present();
   }
-  // A step with lanes along the states of a channel. Only the new states are transposed, for the
-  // outputs; A and the old states are not.
+  // Processes a step with lanes along the states of a channel. Only the new states are transposed,
+  // for the outputs; A and the old states are not.
   void run_step(const selective_position& position) {
     const selective_problem<V>& p = this->p_;
     this->stand_at_channels(position);

@@ -13,7 +13,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The constants behind the plan.
 struct selective_policy {
-  /// A strip has four, two or one packs: the largest number that leaves at least this many strips.
+  /// A strip has four or two packs if that leaves at least this many strips, and one pack
+  /// otherwise.
   static constexpr std::int64_t enough_strips = 96;
   /// (sequences x steps x channels x states) per thread below which another thread costs more than
   /// it saves.

@@ -21,7 +21,8 @@ SCANREC_HD SCANREC_INLINE auto part_of(State x) {
     return x.im;
 }
 
-/// The factor of a step. `Decays` asserts that its modulus is at most 1.
+/// The gate of a step: exp(delta rate), where the rate is an element of A. `Decays` asserts that
+/// the modulus of the gate is at most 1.
 template <bool Decays, class Lane, class State>
 SCANREC_HD SCANREC_INLINE State selective_gate(Lane delta, State rate) {
   if constexpr (simd::is_complex_lanes<State>) {
