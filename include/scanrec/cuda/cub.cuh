@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend cuda::cub: CUB's device-wide scan of affine maps, as a comparison backend. For CUDA
-// compilers only; scanrec/cuda/scan.cuh does not include it.
+// The comparison backend cuda::cub, which uses CUB's device-wide scan. For CUDA compilers only;
+// scanrec/cuda/scan.cuh does not include this file.
 #pragma once
 
 #include <thrust/iterator/counting_iterator.h>
@@ -23,21 +23,24 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Writes the maps of all steps to memory, scans them with cub::DeviceScan (InclusiveScan for one
-/// sequence, InclusiveScanByKey for several), and computes the outputs of every step from the
-/// results. This backend serves for comparison.
+/// Writes a map per step to memory, scans the maps with cub::DeviceScan (InclusiveScan for one
+/// sequence, InclusiveScanByKey for several), and computes the outputs of every step from the state
+/// before it. This backend serves for comparison.
 ///
-/// Bits   Results may differ from run to run unless maps compose exactly, since the order in which
-///        CUB combines tiles depends on timing.
-/// Memory the maps of all steps, a factor and an offset each, and the temporary storage of CUB. A
-///        gradient that is a sum over time needs accumulators in the wide type (wide_t): one per
-///        sequence for every 64 steps. It needs one for every step if the call also computes a
-///        gradient that is summed over other axes but not over time.
+/// Bits   Results may differ from run to run unless the composition of maps is exact, as for
+///        integers: the order in which CUB combines tiles depends on timing.
+/// Memory a map per step, and the temporary storage of CUB. A map is a factor and an offset (with
+///        resets, also the reset); for operator scans it is the element. Gradients that are sums
+///        need accumulators in the wide type (wide_t). A sum over time has one per sequence for
+///        every 64 steps, or for every step if the call also computes a sum that has one value per
+///        step. The accumulators of the latter have the shape of the gradient.
 /// Range  Results are within the error bound unless a product of gates over- or underflows. NaN and
-///        infinity never propagate backwards in time, to another channel, or past a reset.
-/// Stream queues two kernels, those of CUB, and at most one for each gradient that is a sum. Does
-///        not synchronise.
-/// Throws cuda::error if CUB needs more temporary storage than planned.
+///        infinity never propagate to an earlier step of the scan, to another channel, or past a
+///        reset.
+/// Stream queues two kernels, those of CUB, and at most one for each gradient that is a sum. If the
+///        content of the workspace is `kept`, a memset follows. Does not synchronise.
+/// Throws cuda::error for errors of the runtime or CUB, and if CUB needs more temporary storage
+///        than planned. CUB before version 2.5 supports at most 2^31 - 1 maps.
 struct cub {
   static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
 
@@ -55,7 +58,7 @@ struct compose_in_order {
     return algebra.compose(earlier, later);
   }
 };
-/// The key of a map for InclusiveScanByKey: the index of its sequence.
+/// Computes the key of a map for InclusiveScanByKey: the index of its sequence.
 struct sequence_of_slot {
   std::int64_t slots;  // maps per sequence
   SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
@@ -67,8 +70,8 @@ struct cub_plan : slot_plan {
 
   explicit cub_plan(const problem& p) : slot_plan(p, p.shape.time, 1, true) {
     const std::int64_t items = grid.lane_count * grid.slots;
-    // For each of its tiles, CUB stores two values, a status and a key in aligned arrays. CUB does
-    // not report its tile size. This lower bound is far below the smallest tile of its policies.
+    // For each of its tiles, CUB stores two maps, a status and a key in aligned arrays. CUB does
+    // not report its tile size. `least_tile` is far below the smallest tile of its tuning policies.
     const std::int64_t least_tile = map_bytes <= 32 ? 128 : 32, tiles = items / least_tile + 64;
     temporary_bytes = tiles * (2 * (map_bytes + 16) + 16) + 4096;
     first_byte = sums.reserve(temporary_bytes);

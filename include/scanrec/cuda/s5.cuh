@@ -170,7 +170,7 @@ struct s5_backward : s5_on_device<Backend, R> {
   }
 
  private:
-  // Calls f with the arguments of linear_scan_vjp, once for every direction.
+  // Calls f with the arguments of linear_scan_vjp, once for each direction of the system.
   template <class F>
   void for_scans(F f) const {
     static complex somewhere{};
@@ -236,7 +236,7 @@ std::int64_t s5_workspace_bytes(const Backend& on, const s5_system<R>& system,
 /// Stream   queues its kernels in the stream of the backend. Does not synchronise.
 /// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime or
 ///          cuBLAS. After a cuda::error, clear a workspace whose content is `kept`.
-/// Bits     those of cuBLAS, whose products may differ between GPUs and versions.
+/// Bits     depend on cuBLAS, whose products may differ between GPUs and versions.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5(const Backend& on, blas_handle blas, const s5_system<R>& system,
@@ -264,7 +264,8 @@ std::int64_t s5_vjp_workspace_bytes(
       .bytes;
 }
 
-/// s5_vjp() on a GPU: adds to the gradients of all parameters and writes the gradient of u.
+/// s5_vjp() on a GPU: adds to the gradients of all parameters. Writes the gradients of u, the
+/// initial state and the intervals, each unless its array is absent.
 ///
 /// Memory   s5_vjp_workspace_bytes() for the same arguments: the workspace of the scans, the
 ///          system's matrices, their gradients and partial sums; if step sizes vary, also B u of

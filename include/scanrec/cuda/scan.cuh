@@ -5,9 +5,9 @@
 //     std::int64_t bytes = workspace_bytes(cuda::lanes{stream}, linear_scan_problem(a, u, x));
 //     linear_scan(cuda::lanes{.stream = stream, .workspace = {memory, bytes}}, a, u, x);
 //
-// A call checks its arguments on the host, throws argument_error or cuda::error, and queues its
-// kernels in the stream. It allocates nothing, does not synchronise, and can be captured in a CUDA
-// graph.
+// A call checks its arguments on the host and queues its kernels in the stream. It throws
+// argument_error if an argument is invalid, and cuda::error if the runtime reports an error. It
+// allocates nothing, does not synchronise, and can be captured in a CUDA graph.
 #pragma once
 
 #include <scanrec/detail/cuda/automatic.cuh>

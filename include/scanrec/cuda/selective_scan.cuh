@@ -5,9 +5,9 @@
 //     const cuda::automatic on{.stream = stream, .workspace = memory};
 //     selective_scan(on, {.u = u, .delta = delta, .a = a, .b = b, .c = c}, out);
 //
-// A call checks its arguments on the host, throws argument_error or cuda::error, and queues its
-// kernels in the stream. It allocates nothing, does not synchronise, and can be captured in a CUDA
-// graph.
+// A call checks its arguments on the host and queues its kernels in the stream. It throws
+// argument_error if an argument is invalid, and cuda::error if the runtime reports an error. It
+// allocates nothing, does not synchronise, and can be captured in a CUDA graph.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Shapes, aliasing  those of selective_scan() on CPUs, with at most 256 states per channel
 ///          (double: 128; complex: half as many).
-/// Bits     Runs on GPUs of the same kind give the same bits. Bits depend on the numbers of
-///          sequences, channels, groups and states, but not on the number of steps.
+/// Bits     Runs on GPUs of one generation give the same bits. The bits of a step depend on the
+///          numbers of sequences, channels, groups and states, but not on the number of steps.
 /// Memory   selective_scan_workspace_bytes(), which is 0.
 /// Stream   queues one kernel. Does not synchronise.
 /// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
@@ -44,13 +44,13 @@ void selective_scan(
 ///
 /// Shapes, aliasing  those of selective_scan_vjp() on CPUs, with the limits on states of
 ///          selective_scan() above.
-/// Bits     as selective_scan() above, whether checkpoints are passed or recomputed. Sums over
-///          channels, time and sequences are added in a fixed order. Partial sums over a block of
-///          channels or a checkpoint interval have the compute type. Their totals are added in
-///          double.
-/// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients, the states before
-///          the chunks of one checkpoint interval, and checkpoints if the call passes none
-///          (docs/cuda_kernels.md).
+/// Bits     the same in runs on GPUs of one generation, with and without checkpoints from the
+///          caller. Sums over channels, time and sequences are added in a fixed order. Partial sums
+///          over a block of channels or a checkpoint interval have the compute type, and are
+///          added in double.
+/// Memory   selective_scan_vjp_workspace_bytes(): partial sums of gradients; for each block, the
+///          states at a few steps of one checkpoint interval; and checkpoints if the caller passes
+///          none (docs/cuda_kernels.md).
 /// Stream   queues up to eight kernels. Does not synchronise.
 /// Throws   argument_error, before anything is queued; cuda::error for errors of the runtime.
 template <class V>

@@ -2,11 +2,11 @@
 // Compiler configuration: the inline namespace that separates differently compiled objects, and
 // attributes.
 //
-// All code that computes is in `inline namespace SCANREC_ABI`. Its name contains the library
-// version, the kind of registers, whether multiply-adds fuse, which 16-bit conversions are in
-// hardware, and the default executor. Objects that differ in any of these have differently named
-// inline functions, so the linker cannot mix them. Other instruction-set extensions are not part of
-// the name.
+// All code that computes is in `inline namespace SCANREC_ABI`, or in SCANREC_CUDA_ABI if it belongs
+// to scanrec::cuda. The name SCANREC_ABI contains the library version, the instruction set of the
+// lanes, whether multiply-adds fuse, which 16-bit conversions are in hardware, and the default
+// executor. Objects that differ in any of these have differently named inline functions, so the
+// linker cannot mix them. Other instruction-set extensions are not part of the name.
 #pragma once
 
 #include <scanrec/version.hpp>
@@ -37,16 +37,16 @@
 #define SCANREC_ISA portable
 #endif
 
-// Whether lanes are aarch64 registers. Some functions then need intrinsics.
+// Whether lanes are NEON registers of aarch64. Some functions then use NEON intrinsics.
 #if defined(__ARM_NEON) && defined(__aarch64__) && !defined(__CUDACC__)
 #define SCANREC_NEON 1
 #else
 #define SCANREC_NEON 0
 #endif
 
-// Whether a multiply-add rounds once. The bits of results depend on this, but on nothing else of
-// the instruction set. A GPU always fuses; the tag is that of the host in both passes of a CUDA
-// compiler.
+// Whether a multiply-add rounds once. The bits of a scan depend on this, but on nothing else of the
+// instruction set. A GPU always fuses. SCANREC_FUSED_TAG describes the host in both passes of a
+// CUDA compiler.
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
 #define SCANREC_FUSED 1
 #define SCANREC_FUSED_TAG fma
@@ -79,7 +79,7 @@
 #define SCANREC_JOIN_(a, b, c, d, e, f) v##a##_##b##_##c##_##d##_##e##_##f
 #define SCANREC_JOIN(a, b, c, d, e, f) SCANREC_JOIN_(a, b, c, d, e, f)
 
-/// Inline namespace of all compiled code, for example `v0_1_avx512_fma_f16c_openmp`.
+/// The inline namespace described above, for example `v0_1_avx512_fma_f16c_openmp`.
 #define SCANREC_ABI                                                                          \
   SCANREC_JOIN(SCANREC_VERSION_MAJOR, SCANREC_VERSION_MINOR, SCANREC_ISA, SCANREC_FUSED_TAG, \
                SCANREC_HALF_TAG, SCANREC_THREADS_TAG)
@@ -90,9 +90,10 @@
 #define SCANREC_HD
 #endif
 
-// Lane functions are a handful of instructions: a call would cost more than the work.
+// For functions of a few instructions, such as those on lanes. A call would cost more than their
+// body.
 #define SCANREC_INLINE inline __attribute__((always_inline))
-// The attribute of a lambda, written after its parameters.
+// The same attribute for a lambda; it stands after the lambda's parameters.
 #define SCANREC_LAMBDA __attribute__((always_inline))
 // Rare paths stay out of line on a CPU. They are inlined on a GPU, where a call would cost
 // registers.

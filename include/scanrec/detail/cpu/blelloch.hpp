@@ -12,13 +12,13 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Level 0 holds the maps of the steps. Node k of level l + 1 is the map of nodes 2k and 2k + 1 of
-/// level l. The levels are contiguous in memory. On the way down, the state before a node replaces
-/// its map. A left child gets the state of its parent. A right child gets that state with the map
-/// of its sibling applied.
+/// Level 0 holds the maps of the steps. Node k of level l + 1 composes the maps of nodes 2k and
+/// 2k + 1 of level l. The levels are contiguous in memory. On the way down, the state before a node
+/// replaces its map. A left child gets the state of its parent. A right child gets that state with
+/// the map of its sibling applied.
 ///
-/// If a level has an odd number of nodes, the last has no sibling. Neither its map nor the maps
-/// above it are needed, so the number of steps need not be a power of two.
+/// If a level has an odd number of nodes, the last has no sibling. Neither its map nor the maps of
+/// its ancestors are needed, so the number of steps need not be a power of two.
 struct tree_scan : map_scan {
   static constexpr std::int64_t shift = 0;
   static std::int64_t first_state(std::int64_t steps, const materialised_shape& shape) {
@@ -56,13 +56,14 @@ struct tree_scan : map_scan {
 
  private:
   struct level {
-    std::int64_t begin, nodes;  // in slots (see materialised.hpp)
+    std::int64_t begin, nodes;  // first slot, number of slots (see materialised.hpp)
   };
   static level above(const level& l, const materialised_shape& shape) {
     return {l.begin + l.nodes + shape.overhang, (l.nodes + 1) / 2};
   }
 
-  // Combines maps up through all levels above, then computes states down again.
+  // Composes the maps of all levels above `low`. Then computes the states before the nodes, from
+  // the top level down to `low`.
   template <class Kernels, bool Resets, class Maps, class R>
   static void sweep(const Maps& maps, const level& low, const materialised_plan& plan, const R& r,
                     const team& all) {
@@ -76,7 +77,8 @@ struct tree_scan : map_scan {
       Kernels::template combine_pairs<Resets>(children, parents, begin, end, plan.width, algebra);
     });
     sweep<Kernels, Resets>(maps, high, plan, r, all);
-    // Without an initial state there is no state before the first node of any level.
+    // In an operator scan without an initial element, the first node of a level has no state before
+    // it.
     const std::int64_t first = starts(r) ? 0 : 1;
     if (first == 1) Kernels::pass_on(children, plan.width);
     all.split(high.nodes - first, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
@@ -116,8 +118,8 @@ struct tree_scan : map_scan {
           if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
         }
     }
-    // Without an initial state, the state before node 1 is what node 0 holds: its steps combined
-    // by the operator.
+    // For operator scans without an initial element. The state before node 1 is then what node 0
+    // holds: its elements combined by the operator.
     template <class Maps>
     static void pass_on(Maps children, std::int64_t width) {
       for (std::int64_t c = 0; c < width; ++c)
@@ -172,7 +174,8 @@ inline materialised_scan_plan describe(const blelloch& backend, const problem& p
   return detail::describe_materialised(detail::tree_scan{}, p, backend.threads);
 }
 
-/// Bytes that the backend allocates for a problem. Workspaces of at most 8 KiB are on the stack.
+/// Bytes of workspace for a problem. Unless the caller provides the workspace, it is on the stack
+/// if it has at most 8 KiB, and otherwise allocated.
 inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
   return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;
 }

@@ -28,9 +28,10 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
         sum_grad_(this->take_rows(size_.steps + before_, memory)),
         grad_(this->take_rows(size_.steps + before_, memory)) {}
 
-  /// Computes the gradients of steps [begin, end), and adds the tile's gradients of the weights and
-  /// the bias to `sums`. `sums` has the layout (pack, tap or bias, lane), with the current step's
-  /// tap first and the bias last. It is null if neither gradient is requested.
+  /// Computes the gradient of x at steps [begin, end) and, if begin is 0, that of the initial
+  /// state. Adds the tile's gradients of the weights and the bias to `sums`. `sums` has the layout
+  /// (pack, tap or bias, lane), with the current step's tap first and the bias last. It is null if
+  /// neither gradient is requested.
   void run(std::int64_t begin, std::int64_t end, double* sums) {
     const std::int64_t steps = end - begin;
     const std::int64_t last = std::min(end + before_, p_.time), read = last - begin;
@@ -121,7 +122,8 @@ class conv1d_adjoint : public conv1d_tile<V, W> {
       grad[i] = simd::mul(grad[i], simd::fma(sum[i], s.slope, s.value));
     });
   }
-  // The gradient of the input at a step of the tile, or before step 0.
+  // The gradient of the input at step t of the tile. In the first tile t may be negative: a step of
+  // the initial state.
   [[nodiscard]] lane input_grad(std::int64_t t, std::int64_t pack, std::int64_t read,
                                 bool uniform) const {
     lane sum = zero();

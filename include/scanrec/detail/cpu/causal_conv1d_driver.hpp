@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Divides a causal convolution into parts, runs them, and sums the gradients of the weights.
+// Divides a causal convolution into parts, runs them, and sums the gradients of weights and bias.
 //
 // A part consists of some steps of some channels of one sequence. Parts are independent. Each also
 // reads the width - 1 steps before it, and in the adjoint as many after it.
@@ -20,7 +20,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The constants that decide how a call is divided into parts.
 struct conv1d_policy {
-  /// Elements of a part, unless this makes more than `most_parts` parts.
+  /// Approximate number of elements of a part. Parts are larger if there would be more than
+  /// `most_parts`.
   static constexpr std::int64_t part_elements = 16 * 1024;
   /// Approximate limit on the number of parts. In the adjoint each part has sums of gradients,
   /// which take memory.
@@ -29,7 +30,7 @@ struct conv1d_policy {
   static constexpr std::int64_t thread_elements = 32 * 1024;
 };
 
-/// The parts of a call. They depend on shape and layout; only `workers` depends on the threads.
+/// The division of a call into parts. Only `workers` depends on the number of threads.
 struct conv1d_plan {
   int lanes = 1, workers = 1;
   conv1d_tile_size tile;
@@ -51,15 +52,16 @@ struct conv1d_plan {
     const std::int64_t elements = clipped_product(clipped_product(p.batch, p.channels), time);
     const std::int64_t of_part = std::max(policy::part_elements, up(elements, policy::most_parts));
     const std::int64_t tiles = up(up(time, up(time, of_part / (tile.packs * lanes))), tile.steps);
-    // A part has at least width - 1 steps, so the steps that it reads before itself are in the
-    // previous part.
+    // A part has at least width - 1 steps, so only the first part of a sequence reads the initial
+    // state.
     part_steps = std::max({tiles, up(p.width - 1, tile.steps), std::int64_t{1}}) * tile.steps;
     pieces = std::max<std::int64_t>(1, up(time, part_steps));
     parts = p.batch * pieces * blocks;
     const int useful = threads_for(threads, elements / policy::thread_elements);
     workers = static_cast<int>(std::clamp<std::int64_t>(parts, 1, useful));
   }
-  /// Calls f(first step, end) for the tiles of a part, and once if there are no steps.
+  /// Calls f(first step, end) for the tiles of a part. If there are no steps, calls f once with an
+  /// empty range.
   template <class F>
   void for_tiles(std::int64_t part, F f) const {
     const std::int64_t begin = piece_of(part) % pieces * part_steps;
@@ -100,7 +102,7 @@ void run_parts(const Problem& p, const conv1d_plan& plan, const worker_rooms& ro
   parts.rethrow();
 }
 
-/// A forward call. The constructor takes memory, and operator() runs the call.
+/// A forward call. The constructor takes memory from the arena, and operator() runs the call.
 template <class V, int W>
 class conv1d_forward_run {
  public:
@@ -123,7 +125,7 @@ class conv1d_forward_run {
   worker_rooms rooms_;
 };
 
-/// An adjoint call. The constructor takes memory, and operator() runs the call.
+/// An adjoint call. The constructor takes memory from the arena, and operator() runs the call.
 template <class V, int W>
 class conv1d_vjp_run {
  public:
@@ -162,8 +164,8 @@ class conv1d_vjp_run {
   [[nodiscard]] double* sums_of(std::int64_t piece, std::int64_t pack) const {
     return sums_ + (piece * plan_.packs + pack) * pack_sums();
   }
-  // Adds the sums of all sequences and pieces of time, in order, and stores the gradients of a
-  // pack.
+  // Adds up the sums of a pack over all sequences and pieces of time, in order, and stores the
+  // gradients of its channels.
   void store_sums(std::int64_t pack) const {
     const std::int64_t channel = pack * W, count = std::min<std::int64_t>(W, p_.channels - channel);
     for (std::int64_t k = 0; k <= p_.width; ++k) {

@@ -63,7 +63,7 @@ template <conv1d_activation F, int Taps, class Lane, class S>
     }
 }
 
-/// sum_grad = gradient of the sums s, given the gradient of y = f(s).
+/// sum_grad = gradient of the sums (`convolved`), from the gradient of y = f(sums).
 template <conv1d_activation F, int Taps, class Lane, class S>
 [[gnu::noinline]] void load_gradient(const conv1d_rows<const S> x, const Lane* weight,
                                      const Lane* bias, const conv1d_count count,

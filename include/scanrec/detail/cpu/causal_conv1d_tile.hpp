@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Causal convolutions of a tile: some steps of some channels of one sequence. A row is the
-// channels of one step. A kernel reads rows in place if it can. Otherwise they are loaded into
-// cache as packs.
+// Causal convolutions of a tile: some steps of some channels of one sequence. A row holds the
+// tile's channels at one step. Kernels process rows in the arrays themselves if possible.
+// Otherwise rows are copied as packs to a buffer in cache.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The size of tiles. If channels are contiguous, a tile may have several packs, whose rows are
-/// loaded together. Otherwise it has one pack.
+/// The size of tiles. If the channels of x are contiguous, a row of a tile may have several packs.
+/// Otherwise it has one.
 struct conv1d_tile_size {
   std::int64_t packs = 1, steps = 64;
 
@@ -29,7 +29,7 @@ struct conv1d_tile_size {
     constexpr std::int64_t row_bytes = 1024;
     if (p.x.strides.channel != 1)
       return {.packs = 1, .steps = std::clamp<std::int64_t>(p.time, 1, 64)};
-    // The tiles of a row have about the same size.
+    // Tiles of neighbouring channels have about the same number of packs.
     const std::int64_t packs = (p.channels + lanes - 1) / lanes;
     const std::int64_t most = row_bytes / (lanes * static_cast<std::int64_t>(sizeof(V)));
     const std::int64_t tiles = std::max<std::int64_t>(1, (packs + most - 1) / most);
@@ -38,13 +38,13 @@ struct conv1d_tile_size {
   }
 };
 
-/// Common part of the forward pass and the adjoint: the rows of a tile, (step, pack).
+/// Common part of the forward pass and the adjoint: a tile, with buffers of layout (step, pack).
 template <class V, int W>
 class conv1d_tile {
  public:
   using lane = simd::lane_t<V, W>;
 
-  /// Moves to some channels of a sequence, at most as many as a tile has.
+  /// Moves the tile to a sequence, and there to the channels from `channel` on.
   void move_to(std::int64_t batch, std::int64_t channel) {
     batch_ = batch, channel_ = channel;
     channels_ = std::min(size_.packs * W, p_.channels - channel);
@@ -55,11 +55,11 @@ class conv1d_tile {
   }
 
  protected:
-  /// The only width with unrolled loops.
+  /// The only number of taps (`width`) with unrolled loops.
   static constexpr int taps = 4;
 
-  /// `history_counts`: whether outputs depend on steps before step 0. These steps also count if
-  /// they are 0 but their gradient is requested.
+  /// `history_counts`: whether steps before step 0 count as inputs. They do if the initial state
+  /// is present or its gradient is requested.
   /// `steps_after`: number of steps after the tile that are loaded as well.
   conv1d_tile(const causal_conv1d_problem<V>& p, bool history_counts, std::int64_t steps_after,
               arena& memory)
@@ -77,8 +77,8 @@ class conv1d_tile {
   }
   [[nodiscard]] std::int64_t packs() const { return (channels_ + W - 1) / W; }
 
-  /// Loads the inputs of steps [first, last). `first` may be as low as -(width - 1); steps before
-  /// step 0 come from the initial state.
+  /// Loads the inputs of steps [first, last). `first` may be as low as -(width - 1). Inputs before
+  /// step 0 come from the initial state, or are 0 if it is absent.
   void load_inputs(std::int64_t first, std::int64_t last) {
     const std::int64_t history = std::clamp<std::int64_t>(-first, 0, last - first);
     if (p_.initial.present())
@@ -88,7 +88,8 @@ class conv1d_tile {
     load(p_.x, first + history, last - first - history, x_ + history * size_.packs);
   }
   /// Sets seen_[i] to the number of earlier steps that the output of step begin + i depends on.
-  /// Returns whether all outputs depend on width - 1 steps. In this case seen_ may be left unset.
+  /// Returns whether all outputs depend on width - 1 earlier steps. In this case seen_ may be left
+  /// unset.
   bool find_sequences(std::int64_t begin, std::int64_t end) {
     if (!p_.resets.present() && (history_counts_ || begin >= before_)) return true;
     bool uniform = true;
@@ -107,7 +108,7 @@ class conv1d_tile {
         if (p_.resets.at(batch_, t)) return t;
     return first;
   }
-  /// Computes the sums of steps whose inputs are in x_. `y` may be x_.
+  /// Computes the outputs of steps whose inputs are in x_, without the activation. `y` may be x_.
   void run_convolution(std::int64_t steps, bool uniform, lane* y) const {
     for (std::int64_t pack = 0; pack < packs(); ++pack) {
       const lane* const x = x_ + pack;
@@ -121,9 +122,9 @@ class conv1d_tile {
       }
     }
   }
-  /// Calls f(S{}) if all of these arrays store S and a kernel can read them in place. This requires
-  /// four taps, whole packs of contiguous channels, and outputs that all depend on width - 1 steps
-  /// of x. Returns whether f was called.
+  /// Calls f(S{}) if the arrays that are present all store S and a kernel can process them in
+  /// place. This requires four taps, whole packs of contiguous channels, and outputs that all
+  /// depend on width - 1 earlier steps of x itself. Returns whether f was called.
   template <class F>
   bool in_place(std::int64_t begin, bool uniform, std::initializer_list<const row_array<V>*> arrays,
                 F f) const {
@@ -156,7 +157,7 @@ class conv1d_tile {
   }
   /// Whether the inner loops for four taps can process a tile.
   [[nodiscard]] bool has_loops(bool uniform) const { return uniform && p_.width == taps; }
-  /// The rows of a tile in cache.
+  /// The rows of a buffer in cache.
   conv1d_rows<V> cached_rows(lane* rows) const {
     return {reinterpret_cast<V*>(rows), size_.packs * W};
   }
@@ -166,7 +167,7 @@ class conv1d_tile {
     if (!array.present()) return {};
     return {reinterpret_cast<S*>(array.at(batch_, first, channel_)), array.strides.time};
   }
-  /// Calls f(index of a pack of a row) for some rows.
+  /// Calls f(index in the buffer) for every pack of the first `steps` rows.
   template <class F>
   void for_lanes(std::int64_t steps, F f) const {
     for (std::int64_t t = 0; t < steps; ++t)
@@ -195,9 +196,9 @@ class conv1d_tile {
   }
 
  private:
-  // Calls f(address, strides, packs, lanes per pack, index of the first pack in the tile) for
-  // pieces of an array that are contiguous in a tile: the steps of its only pack, or the packs of a
-  // step.
+  // Calls f(address, strides, packs, lanes per pack, index of the first pack in the buffer) for
+  // pieces of an array that are contiguous in the buffer: all steps if a row has one pack, and
+  // otherwise the packs of one step.
   template <class F>
   void for_pieces(const row_array<V>& array, std::int64_t first, std::int64_t steps, F f) const {
     const scanrec::strides& s = array.strides;
@@ -239,7 +240,8 @@ class conv1d_tile {
     if (count == W && of.strides.channel == 1) return load_lane<lane>(first);
     return simd::load<lane>(first, of.strides.channel, count);
   }
-  // Number of steps before step t that belong to its sequence, at most width - 1.
+  // Number of steps before step t that its output depends on: back to the last reset, and at most
+  // width - 1.
   [[nodiscard]] std::int64_t steps_before(std::int64_t t) const {
     for (std::int64_t k = 0; k < before_; ++k) {
       if (p_.resets.present() && p_.resets.at(batch_, t - k)) return k;
@@ -281,15 +283,15 @@ class conv1d_forward : public conv1d_tile<V, W> {
       if (!is_done) run_in_cache(begin, steps, uniform);
     }
   }
-  /// Stores the final state of the part's channels. The first part of a sequence does this at its
-  /// end, because it alone reads the initial state, which the final state may alias.
+  /// Stores the final state of the tile's channels. The first part of a sequence does this after
+  /// its last tile, because it alone reads the initial state, which the final state may alias.
   void store_final_state() {
     const causal_conv1d_problem<V>& p = this->p_;
     if (!p.final_state.present()) return;
     const std::int64_t first = p.time - p.final_steps, start = this->last_sequence(first);
     lane* const row = this->x_;
-    // Copies one step at a time in ascending order, so that each write follows the last read of its
-    // memory.
+    // Copies one step at a time in ascending order, so that no step of an aliased initial state is
+    // overwritten before it is read.
     for (std::int64_t t = first; t < p.time; ++t) {
       if (t >= start && t >= 0)
         this->load(p.x, t, 1, row);

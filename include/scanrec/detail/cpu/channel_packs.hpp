@@ -22,7 +22,8 @@ struct channel_packs {
   using position = position_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// The state and running sums of one pack of channels, or of several packs joined to a wider one.
+  /// The state and running sums of one pack of channels, or of several packs joined to a wider
+  /// lane.
   template <class Lane>
   struct carried {
     Lane state;
@@ -40,10 +41,10 @@ struct channel_packs {
     return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
   }
 
-  // The order of a block: `steps` steps of one pack, then of the next pack. `descending` goes from
-  // the last pack to the first, for calls that read most arrays towards lower addresses. Hardware
-  // prefetchers follow addresses that only rise or only fall. They lose track if each row is read
-  // upwards but the next row lies below it.
+  // The order in which a block is processed: `steps` steps of one pack, then the same steps of the
+  // next pack. If `descending`, packs are processed from last to first. This is for calls that read
+  // most bytes towards lower addresses. Hardware prefetchers follow addresses that only rise or
+  // only fall. They lose track if each row is read upwards but the next row lies below it.
   struct course {
     std::int64_t steps;
     bool descending;
@@ -66,7 +67,7 @@ struct channel_packs {
       }
   }
 
-  // Joins the states of some consecutive packs to one wider lane, and splits it again.
+  // states_of joins the states of consecutive packs to one wider lane. put_states splits it again.
   template <int Packs>
   static SCANREC_INLINE auto states_of(const slot* from) {
     if constexpr (Packs == 1)
@@ -83,8 +84,8 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // Joins and splits carries: states and running sums. Of the sums, only those over time are
-  // copied.
+  // take_slots and give_slots join and split carries: states and running sums. Of the sums, only
+  // those over time are copied.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};
@@ -112,10 +113,10 @@ struct channel_packs {
     }
   }
 
-  // For every pack i, or for up to `Abreast` packs as one lane: take(i, number of packs), then
-  // body(position, carry) for every step, then give(i, carry). The loop over single packs is
-  // written out, because GCC 12 does not unswitch it through a lambda, which costs gated cells up
-  // to a tenth of their speed.
+  // Processes `way.steps` steps at a time. For these steps of every pack i, or of up to `Abreast`
+  // packs joined to one lane, calls take(i, number of packs), then body(position, carry) for each
+  // step, then give(i, carry). The loop over single packs does not use the lambda of sweep_abreast:
+  // GCC 12 would not unswitch it there, and gated cells would lose up to a tenth of their speed.
   template <assume Assume, int Abreast, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {

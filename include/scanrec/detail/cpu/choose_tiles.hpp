@@ -2,8 +2,7 @@
 // The decisions of the tiled backend in order: the axis of the lanes, the constraints of sums,
 // strips of channels, the split of time, rows per work item, and threads.
 //
-// Decisions that can change a bit depend on shape, layout and element type only, never on the
-// number of threads.
+// Decisions that can change the bits of results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +22,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 // ---- the axis of the lanes ----------------------------------------------------------------------
 
-/// The axis along which most bytes are contiguous. It is always the channels if there are few
-/// steps, and otherwise time if there is one channel.
+/// The axis along which most bytes are contiguous, with two exceptions. It is the channel axis if
+/// the steps do not fill a pack of steps, and otherwise time if there is one channel.
 inline recurrence::lane_axis choose_axis(const problem& p) {
   using recurrence::lane_axis;
   if (p.shape.time < pack_bytes::time_lanes_of(p)) return lane_axis::channel;
@@ -38,8 +37,9 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
   return time > channel ? lane_axis::time : lane_axis::channel;
 }
 
-/// The axis of the lanes, whether addresses descend along it in most arrays, and whether no array
-/// needs staging (a copy with contiguous lanes, see stage.hpp).
+/// Chooses the axis of the lanes. If it is time, finds whether most bytes have descending addresses
+/// (`reversed`). `whole` means that no array needs staging (a copy with contiguous lanes, see
+/// stage.hpp).
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
   if (!p.one_by_one) layout.along = choose_axis(p);
@@ -60,8 +60,9 @@ inline lane_layout choose_layout(const problem& p) {
     layout.whole =
         layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
   }
-  // States that are small vectors have packs if this needs no staging. Otherwise they are processed
-  // one at a time, with any stride.
+  // States that are small vectors are processed in packs if there are packs for them, enough
+  // channels to fill one, and no array needs staging. Otherwise these states (and the elements of
+  // operator scans) are processed one at a time, with any stride.
   if (p.one_by_one) {
     layout.single = p.pack_lanes == 1 || p.shape.channel < p.pack_lanes || !layout.whole;
     layout.whole = true;
@@ -71,16 +72,17 @@ inline lane_layout choose_layout(const problem& p) {
 
 // ---- constraints of sums ------------------------------------------------------------------------
 
-/// A sum over other axes than time keeps the time axis: it has one value per step. It needs all
+/// A sum that does not add over time keeps the time axis: it has one value per step. It needs all
 /// rows over which it adds in one work item, and if it adds over channels, all channels in one
 /// strip. Work items then share no accumulator of length T. If a work item processes its rows one
-/// after another, its accumulators have no row axis (batch or group). So if a sum keeps one row
-/// axis and adds over the other, such a work item has only one index of the axis that is kept.
+/// after another, its accumulators have no row axis (batch or group), so they cannot separate rows.
+/// So if a sum keeps one row axis and adds over the other, such a work item may contain only one
+/// index of the kept axis.
 struct demands_of_sums {
   bool any = false;                                     // whether there are sums
   bool time_kept = false;                               // whether a sum keeps the time axis
-  bool channel_whole = false;                           // such a sum also adds over channels
-  bool batch_together = false, group_together = false;  // such a sum also adds over the axis
+  bool channel_whole = false;                           // a sum keeps time, adds over channels
+  bool batch_together = false, group_together = false;  // a sum keeps time, adds over this axis
   bool batch_can_span = true, group_can_span = true;    // a work item may span this axis
   bool crosses_rows = false;                            // whether a sum adds over rows
   bool crosses_channels = false;                        // whether a sum adds over channels
@@ -105,8 +107,8 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
-/// Fewest elements of a work item if rows are short. It is so small that many threads of a large
-/// call finish at about the same time.
+/// Approximate number of elements of a work item that combines short rows. It is so small that the
+/// threads of a large call finish at about the same time.
 inline std::int64_t elements_of_item(const problem& p) {
   return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
                     tile_policy::item_elements / 4, tile_policy::item_elements);
@@ -115,11 +117,12 @@ inline std::int64_t elements_of_item(const problem& p) {
 // ---- strips of channels -------------------------------------------------------------------------
 
 /// With lanes along channels, a strip is the part of a row whose state fits in L1. With lanes along
-/// time, it is one channel, or several short ones. This depends on the shape only; choose_width
-/// narrows strips for the threads.
+/// time, it is one channel, or several that have few steps. If a sum with one value per step adds
+/// over channels, it is the whole row. The widths depend on shape, layout, element types and sums,
+/// but not on the number of threads. choose_width then narrows strips for the threads.
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
-  std::int64_t narrowest = 1;  // a pack, or `widest` if sums over channels require fixed strips
+  std::int64_t narrowest = 1;  // a pack (along time: a channel); `widest` for sums over channels
   std::int64_t together = 1;   // rows that a sum needs in one work item
   std::int64_t most = 1;       // number of work items with the narrowest strips
 };
@@ -140,7 +143,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
       chosen.widest =
           std::min(chosen.widest, policy::recompute_bytes / memory::checkpoint_interval /
                                       (moved.read_per_site + p.recomputed_bytes) / lanes * lanes);
-    if (sums.crosses_channels)  // these strips must not depend on the threads
+    if (sums.crosses_channels)  // strips of such sums must not depend on the threads
       chosen.widest = std::min(
           chosen.widest,
           std::max(policy::least_strip_bytes / p.compute_bytes,
@@ -177,8 +180,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   using policy = tile_policy;
   const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
   const bool along_time = layout.along == recurrence::lane_axis::time;
-  // A tile has whole checkpoint intervals. Otherwise a tile could read inputs again after another
-  // tile has overwritten them with gradients.
+  // If states are recomputed, tiles consist of whole checkpoint intervals. Otherwise a tile could
+  // read inputs again after another tile has overwritten them with gradients.
   const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval
                              : along_time           ? lanes
                                                     : 8;
@@ -211,8 +214,8 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
             std::max<std::int64_t>(items, 1);
   } else if (steps >= policy::least_steps_in_turns && elements >= 2 * policy::thread_elements &&
              (!along_time || width == 1)) {
-    // In a large call, several workers may process a work item one after another, so it has a few
-    // tiles. With lanes along time, a work item of several sequences has one tile.
+    // In a large call, workers may take turns at the tiles of a work item, so it has a few tiles.
+    // With lanes along time, a work item of several sequences has one tile.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_item(p) * 4, 1, policy::most_turns);
   }
@@ -220,7 +223,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
     chosen.tile_steps = chosen.split ? of_split : asked;
   } else if (sums.time_kept && !chosen.split) {
     chosen.tile_steps = policy::sum_steps;
-  } else {  // tiles of about the same length; a coarse grain must not leave too few
+  } else {  // tiles of about the same length; a coarse grain must not leave too few tiles
     const std::int64_t least = ceil_div(steps, tiles), longer = round_up(least, grain);
     const bool too_few = 5 * ceil_div(steps, longer) < 4 * tiles;
     chosen.tile_steps = too_few ? std::max(longer - grain, grain) : longer;
@@ -233,9 +236,9 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
 
 // ---- rows per work item -------------------------------------------------------------------------
 
-/// Batch rows and groups per work item. Short rows are combined, and so are the rows over which a
-/// sum that keeps the time axis adds. With very many strips, rows that share any sum are combined
-/// too, so that no totals are needed.
+/// Batch rows and groups per work item. If a sum keeps the time axis, a work item contains the rows
+/// over which the sum adds. Otherwise, if time is not split, short rows are combined. With very
+/// many strips, rows that share a sum are then combined too, so that no totals are needed.
 struct row_choice {
   std::int64_t batches = 1, groups = 1;
 };
@@ -292,8 +295,8 @@ inline bool sums_in_turns(const tile_plan& plan) {
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
 }
 
-/// Makes the plan. `threads`, `tile_steps` and `stream_bytes` are the caller's choices; 0 leaves
-/// them to the policy.
+/// Makes the plan. `threads`, `tile_steps` and `stream_bytes` are the caller's choices; a 0 leaves
+/// the choice to the policy.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
   using policy = tile_policy;
@@ -324,8 +327,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     plan.items_whole = into.items_whole;
     plan_sums(p, plan);
   };
-  // Workers can share the tiles of a work item only if it has one row, or processes each tile for
-  // all its rows before the next tile.
+  // Workers can share the tiles of a work item only if it has one row, or if a tile of all rows is
+  // processed before the next tile.
   plan.hands_on =
       plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);

@@ -17,18 +17,18 @@ struct width_choice {
 /// The costs that decide between widths.
 struct width_costs {
   std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
-  std::int64_t channel_bytes = 1;  // per channel: of one step; of all with lanes along time
+  std::int64_t channel_bytes = 1;  // of a channel: at one step or, with lanes along time, at all
   std::int64_t piece_bytes = 0;    // extra cost of a piece of a row
   std::int64_t rows = 1;           // number of work items if no row is divided
-  std::int64_t tiles = 1;          // per work item, if workers may take turns
+  std::int64_t tiles = 1;          // per work item; 1 if workers may not share its tiles
   bool split = false;              // whether a tile may be reduced before its carry is known
 };
-/// Chooses the width whose busiest thread finishes first. That thread has ceil(tasks / threads)
-/// tasks. A task costs the bytes of a row in its strip, with piece_bytes added if the strip is a
-/// piece of the row. Among equal costs the widest strip wins.
+/// Chooses the width with which the busiest thread finishes first. That thread has
+/// ceil(tasks / threads) tasks. A task costs the bytes of a row in its strip, with piece_bytes
+/// added if the strip is a piece of the row. Among equal costs the widest strip wins.
 ///
-/// A tile whose carry is unknown is read before it is processed, which costs a third more. With as
-/// many work items as threads, few tiles wait for their carry.
+/// A tile whose carry is unknown is read before it is processed, which costs a third more. With at
+/// least as many work items as threads, few tiles wait for their carry.
 inline width_choice choose_width(const width_costs& of, int threads) {
   // The relative costs of a tile: in a whole work item, with a known carry, reduced first.
   constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
@@ -53,7 +53,7 @@ inline width_choice choose_width(const width_costs& of, int threads) {
   };
   consider(of.widest);
   if (of.narrowest == of.widest) return best;
-  // Considers widths with about 1 to 8 tasks per thread. With more tasks, the idle time of threads
+  // Considers widths with about 1 to 8 work items per thread. With more, the idle time of threads
   // at the end of the call hardly matters.
   for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
     const std::int64_t strips = ceil_div(rounds * threads, of.rows);

@@ -12,7 +12,7 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Slot 0 holds the initial state and slot t + 1 the map of step t (map_scan in materialised.hpp
-/// explains slots). The inclusive scan of the slots gives the state before every step.
+/// explains slots). After the inclusive scan, slot t holds the state before step t.
 struct doubling_scan : map_scan {
   static constexpr std::int64_t shift = 1;
   static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
@@ -51,14 +51,15 @@ struct doubling_scan : map_scan {
   static Maps passes(const Maps& maps, std::int64_t steps, const materialised_plan& plan,
                      const R& r, const team& all) {
     const auto algebra = algebra_of(r);
-    const std::int64_t first = starts(r) ? 0 : 1;  // without an initial state there is no slot 0
+    // An operator scan without an initial element does not use slot 0.
+    const std::int64_t first = starts(r) ? 0 : 1;
     const std::int64_t width = plan.width;
     Maps from = maps, to = maps;
     if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
     for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
       const std::int64_t low = (first + apart) * width, count = steps * width - low;
-      // Elements before `low` are final. The previous pass wrote some of them to one buffer only,
-      // so this loop copies those to the other.
+      // Elements before `low` are final. The previous pass wrote some of them to `from` only, so
+      // this loop copies those to `to`.
       if (plan.shape.shared)
         for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
           to.store(i, from.template load<Map>(i));
@@ -69,8 +70,8 @@ struct doubling_scan : map_scan {
     }
     return from;
   }
-  // Processes later elements first. In place, the element `apart` positions earlier is then not
-  // overwritten yet.
+  // Processes later elements first. If `from` and `to` are one buffer, the element `apart`
+  // positions earlier is then not overwritten yet.
   template <class Map, int Lanes, class Maps, class Algebra>
   [[gnu::noinline]] static void combine_range(Maps from, Maps to, std::int64_t apart,
                                               std::int64_t begin, std::int64_t end,
@@ -95,7 +96,8 @@ inline materialised_scan_plan describe(const hillis_steele& backend, const probl
   return detail::describe_materialised(detail::doubling_scan{}, p, backend.threads);
 }
 
-/// Bytes that the backend allocates for a problem. Workspaces of at most 8 KiB are on the stack.
+/// Bytes of workspace for a problem. Unless the caller provides the workspace, it is on the stack
+/// if it has at most 8 KiB, and otherwise allocated.
 inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
   return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;
 }

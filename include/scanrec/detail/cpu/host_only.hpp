@@ -11,7 +11,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-// Calls without a backend run on `tiled`, whose SIMD vectors CUDA compilers do not support.
+// Calls without a backend would run on `tiled`, but CUDA compilers do not support its SIMD vectors.
 template <class R>
 void run_recurrence(const tiled&, const R&, const problem&) {
   static_assert(!sizeof(R),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A table of the functions that the tiled backend runs on a tile, with all code that depends on the
-// recurrence. Each function is called only once per tile and row, so a call through a pointer costs
-// little, and all recurrences share one driver (tile_schedule.hpp). The loops over steps are in
-// kernels_by_channel.hpp, kernels_by_time.hpp and kernels_by_element.hpp.
+// A table of the functions that the tiled backend runs on a tile. They contain all code that
+// depends on the recurrence, so all recurrences share one driver (tile_schedule.hpp). Each function
+// is called only once per tile and row, so a call through a pointer costs little. The loops over
+// steps are in kernels_by_channel.hpp, kernels_by_time.hpp and kernels_by_element.hpp.
 #pragma once
 
 #include <algorithm>
@@ -31,17 +31,17 @@ using sum_views = std::array<sum_view, most_outputs>;
 
 /// A tile of one batch row.
 struct tile_row {
-  const void* recurrence;  // in scan order, not bound to a row
+  const void* recurrence;  // arrays in scan order, not yet bound to a row
   const step_plan& plan;
   const recompute_scratch& room;  // layout of `recomputed`
-  const sum_view* sums;           // per output; null: none is a sum
+  const sum_view* sums;           // one per output; null: no output is a sum
   std::int64_t group, batch;
   block where;
   std::byte* recomputed;
 };
 
-/// The slots (carries from step to step) of a work item that are in use: the first `each` of every
-/// batch row. `apart` is the distance between rows.
+/// The slots (see kernel_table) of a work item that are in use: the first `each` of every batch
+/// row. `apart` is the distance between the first slots of two rows.
 struct slots_in_use {
   std::int64_t rows, each, apart;
 
@@ -52,16 +52,16 @@ struct slots_in_use {
   }
 };
 
-/// The functions of a recurrence. Slots hold the carries from step to step, reductions the maps of
-/// tiles, and carries the states between the tiles of a work item. Only the recurrence knows the
-/// types of these arrays.
+/// The functions of a recurrence. A slot holds the state and running sums that pass from step to
+/// step. A reduction holds the map of a tile. A carry holds the state between two tiles of a work
+/// item. The types of these arrays are known only to the functions.
 struct kernel_table {
   int lanes;  // channels or steps per pack
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
   /// Processes the tile from the states in the slots, and flushes running sums.
   void (*run)(const tile_row&, std::byte* slots);
-  /// Runs and reduces a tile whose carry is known. Same bits as `reduce` and `run`.
+  /// Runs and reduces a tile whose carry is known. Gives the same bits as `reduce` and `run`.
   void (*run_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
@@ -76,7 +76,8 @@ struct kernel_table {
   void (*advance_from_state)(const slots_in_use&, const std::byte* reductions,
                              const std::byte* slots, std::byte* carries);
 
-  /// Writes the sums of a box to the gradient of output `index`, or adds them to its totals.
+  /// write_sums writes (or adds) the sums of a box to the gradient, output `index`. add_to_totals
+  /// adds them to the totals of this output.
   void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
                      const scanrec::strides& strides, const region& box);
   void (*add_to_totals)(const void* recurrence, int index, const std::byte* sums,
@@ -84,8 +85,8 @@ struct kernel_table {
                         const scanrec::strides& total_strides);
 };
 
-/// The table of a recurrence with lanes along channels (kernels_by_channel), along time
-/// (kernels_by_time), or of single elements (kernels_by_element).
+/// The table of a recurrence. `Lanes` is kernels_by_channel (lanes along channels), kernels_by_time
+/// (lanes along time) or kernels_by_element (one element at a time).
 template <class R, template <class> class Lanes>
 struct kernel_table_of {
   using recomputed = recomputed_t<R>;
@@ -148,7 +149,7 @@ struct kernel_table_of {
     reduction* const reductions = as<reduction>(reductions_of_row);
     kernel::clear(row.where, reductions);
     // With lanes along time, packs are composed in groups, which must be the same as in `reduce`.
-    // Parts with recomputed states would split the groups, so the tile is reduced first.
+    // If states are recomputed, the ends of parts would split groups, so the tile is reduced first.
     if (kernel::position::along == recurrence::lane_axis::time && row.room.bytes > 0) {
       kernel::reduce(at_row(row), row.where, reductions, row.plan);
       return run(row, slots_of_row);
@@ -157,8 +158,9 @@ struct kernel_table_of {
       kernel::run_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
     });
   }
-  // Calls f(recurrence with its states in memory, part) for all parts of a tile. Flushes sums
-  // between parts, because a lane may add only a limited number of terms.
+  // Calls f(recurrence with its states in memory, part) for all parts of a tile. Parts end where
+  // sums are flushed, because a lane may add only a limited number of terms. If states are
+  // recomputed, parts also end with each checkpoint interval.
   template <class F>
   static void for_parts(const tile_row& row, slot* slots, F f) {
     const R r = at_row(row);
@@ -219,7 +221,7 @@ struct kernel_table_of {
     });
   }
 
-  // Calls f(output, its sums with their type).
+  // Calls f(output `index`, its sums with their type).
   template <class Sums, class F>
   static void for_output(const void* recurrence, int index, Sums* sums, F f) {
     for_outputs(*static_cast<const R*>(recurrence), [&](const auto& out) {
