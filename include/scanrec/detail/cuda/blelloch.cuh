@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scan of Blelloch: maps are composed up a tree, and states are passed down from its root.
+// The scan of Blelloch: maps are composed up a tree, and states are passed down from its root. A
+// map takes the state before some steps to the state after them.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +17,17 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Scans over a balanced tree by an up-sweep and a down-sweep, with 2n work. The tree is written to
 /// memory and read again. This backend serves for comparison and teaching.
 ///
-/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU.
-/// Memory   the tree: two maps (a factor and an offset each) per step. A gradient that is a sum
-///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
-///          steps. It needs one for every step if the call also computes a gradient that is summed
-///          over other axes but not over time.
+/// Bits     the same in every run. They are also the same on any GPU, except for gated scans of
+///          16-bit elements with the cells of qrnn.hpp and min_gru.hpp.
+/// Memory   the tree: about two maps (a factor and an offset each) per step. Gradients that are
+///          sums need accumulators in the wide type (wide_t). A sum over time, and the gradient of
+///          a shared initial state, need one per sequence for every 64 steps, or for every step if
+///          the call also has other sums. Any other sum needs one per element of the gradient.
 /// Range    results are within the error bound unless a product of gates over- or underflows.
-///          Values that are not finite never move backwards in time, to another channel or past a
-///          reset.
-/// Stream   queues about 2 log2(T) + 2 kernels, and at most one for each gradient that is a sum.
-///          Never waits.
+///          Values that are not finite never move against the scan order, to another sequence or
+///          past a reset.
+/// Stream   queues about 2 log2(T) + 2 kernels, and at most one for each gradient that is a sum. A
+///          memset follows if the content of the workspace is `kept`. Never waits.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
   static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
@@ -36,8 +38,8 @@ struct blelloch {
 
 namespace detail {
 
-/// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp. Each node has a
-/// slot of slot_grid (materialised.cuh).
+/// The levels of a tree over the steps, as in tree_scan of detail/cpu/blelloch.hpp. Each node takes
+/// one slot of every lane, that is, of every sequence (slot_grid in materialised.cuh).
 struct tree_levels {
   struct level {
     std::int64_t begin = 0, nodes = 0;  // first slot, and number of slots
@@ -58,8 +60,8 @@ struct tree_levels {
   }
 };
 
-/// Composes the maps of a level from those of the level below, one thread per node. The map of the
-/// last node is never needed, so it is left out.
+/// Composes the maps of a level from those of the level below, with one thread per node and lane.
+/// The map of the level's last node is never needed, so it is left out.
 template <class Map, class Algebra>
 struct combine_siblings {
   static constexpr int threads = 256;
@@ -79,8 +81,8 @@ struct combine_siblings {
   }
 };
 
-/// Computes the state before each node of a level from the state before its parent, one thread per
-/// parent.
+/// Computes the state before each node of a level from the state before its parent, and stores it
+/// in place of the node's map. There is one thread per parent and lane.
 template <class Map, class Algebra>
 struct hand_down {
   static constexpr int threads = 256;
@@ -99,7 +101,8 @@ struct hand_down {
     Map* const left = maps + grid.index(lane, children.begin + 2 * k);
     const bool has_right = 2 * k + 1 < children.nodes;
     if (k == 0 && !starts) {
-      // No state precedes the first node, so its map alone gives the state before the second node.
+      // No state precedes the level's first node. So the map of this node alone gives the state
+      // before the second node.
       if (has_right) left[grid.stride()] = left[0];
       return;
     }

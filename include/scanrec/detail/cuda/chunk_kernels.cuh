@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The two kernels of triangular_matmul. One computes the maps of chunks. The other computes the
-// steps of chunks once the states between chunks are known. A thread block processes one panel
-// (chunk_partition.cuh) at a time.
+// The two kernels of triangular_matmul. One computes the maps of chunks (panel_steps.cuh). The
+// other computes all states and outputs once the states between chunks are known. A thread block
+// processes one panel at a time. Chunks and panels are defined in chunk_partition.cuh.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Computes the maps of chunks.
+/// Computes the maps of chunks, and stores the state before the first step of each sequence.
 template <class R>
 struct reduce_chunks : panel_steps<R> {
   using base = panel_steps<R>;
@@ -96,7 +96,7 @@ struct reduce_chunks : panel_steps<R> {
   }
 };
 
-/// Computes the steps of chunks from the states between them.
+/// Computes the states and outputs of all steps from the states between chunks.
 template <class R, class Precision>
 struct apply_chunks : panel_steps<R> {
   using base = panel_steps<R>;
@@ -112,7 +112,7 @@ struct apply_chunks : panel_steps<R> {
   using running_sums = typename R::template sums<scalar>;
 
   R recurrence;
-  bool sums_over_time = false;  // whether any gradient has one accumulator per lane and tile
+  bool sums_over_time = false;  // whether any output has accumulators per lane (lane_plan.cuh)
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = partition.lanes.threads, block = device::block_index();
@@ -185,8 +185,9 @@ struct apply_chunks : panel_steps<R> {
     bool nonfinite = false;
     if (matrix::template apply<Precision>(nonfinite)) run_nonfinite(here, at, nonfinite);
   }
-  // Computes states in columns with factors of their own. Each thread applies the maps of the
-  // blocks of 16 steps before its own, from left to right, and then computes its 16 steps.
+  // Computes states in columns with factors of their own. Each thread has a block of 16 steps of a
+  // column. It first applies the maps of the column's earlier blocks in order, and then computes
+  // the states of its own steps.
   SCANREC_DEVICE void run_columns(const R& here, const panel_position& at) const {
     const block_map own = base::compose_block(here, at);
     base::store_block(own);
@@ -215,8 +216,8 @@ struct apply_chunks : panel_steps<R> {
   SCANREC_DEVICE static scalar step_from(const R& here, const position& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
-  // In columns that contain NaN or infinity, the first thread of the column computes the states
-  // step by step.
+  // If `nonfinite` is true in any thread of a column, the first thread of this column computes its
+  // states step by step.
   SCANREC_DEVICE void run_nonfinite(const R& here, const panel_position& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
     verdict.store(device::thread_index(), nonfinite ? 1 : 0);
@@ -243,7 +244,7 @@ struct apply_chunks : panel_steps<R> {
       base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
       here.flush(tile, running);
     } else if (partition.sums_by_step) {
-      // Each of the first 128 threads has one step.
+      // Each of the first 128 threads has one step of every column.
       for (int column = 0; column < columns && thread < chunk_steps; ++column)
         take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
     } else if (partition.steps_side_by_side && !sums_over_time) {
@@ -260,8 +261,8 @@ struct apply_chunks : panel_steps<R> {
     if (base::own_block() == 0 && c < partition.lanes.all.channel)
       here.end(position{0, c}, row.template begin<scalar>(position{0, c}));
   }
-  // Computes steps `first`, `first + apart`, ... of a column. Their sums go to accumulator
-  // `tile_number` of the column.
+  // Computes the outputs of steps `first`, `first + apart`, ... of a column. Sums over time go to
+  // accumulator `tile_number` of the column's sequence.
   SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_position& at, int column,
                                   std::int64_t tile_number, int first, int apart) const {
     const std::int64_t c = partition.channel_at(at, column);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The partition of a problem into panels for triangular_matmul. Time is split into chunks of 128
-// steps. A panel has 128 rows, one per step of a chunk, and 16 or 32 columns. Its columns are the
-// same chunk of neighbouring channels. If factors (gates) are constant in time, they are
-// consecutive chunks of one lane (one sequence) instead.
+// steps. A panel has 128 rows, one per step of a chunk, and 16 or 32 columns. Its columns are
+// neighbouring channels in the same chunk. If factors (gates) are constant in time and there are no
+// resets, its columns are consecutive chunks of one lane (one sequence) instead.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 inline constexpr int chunk_steps = 128;  // rows of a panel
-inline constexpr int chunk_block = 16;   // steps of a tile that is solved by substitution
+inline constexpr int chunk_block = 16;   // rows per thread, and the size of a tile (triangle.cuh)
 inline constexpr int chunk_blocks = chunk_steps / chunk_block;
 
 /// Columns of a panel, for numbers of `bytes` bytes.
@@ -37,7 +37,7 @@ struct panel_position {
 };
 
 struct chunk_partition {
-  lane_dealing lanes;  // assigns lanes to stacks, see stack(); lanes.threads is their number
+  lane_dealing lanes;  // assigns lanes to stacks, see stack(); lanes.threads: number of stacks
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
@@ -69,8 +69,8 @@ struct chunk_partition {
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of the i-th stack. A stack is the panels of the same steps that one thread block
-  /// processes in turn: one panel, or all panels that add to the same sums.
+  /// The lanes of the i-th stack. A stack is a set of panels with the same steps, which one thread
+  /// block processes in turn: one panel, or all panels that add to the same sums.
   SCANREC_HD region stack(std::int64_t i) const {
     region own = lanes.of(i);
     if (in_time() || lanes.parallel.channel <= 1) return own;

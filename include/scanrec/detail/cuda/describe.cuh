@@ -26,8 +26,10 @@ struct launch_plan {
   int threads = 0;                   ///< of a block
   std::int64_t tiles = 1;            ///< of a sequence, along time
   std::int64_t tile_steps = 0;       ///< steps of a tile
-  int tile_channels = 1;             ///< of a tile, or of a thread of `lanes` (1 or 2)
-  int steps_ahead = 0;               ///< steps loaded to shared memory; 0: registers only
+  int tile_channels = 1;             ///< channels of a tile; with `lanes`, the channels that a
+                                     ///< thread processes at once (1 or 2)
+  int steps_ahead = 0;               ///< with `lanes`, steps loaded ahead to shared memory; 0:
+                                     ///< later steps are loaded to registers
   int kernels = 1;                   ///< the scan, and one for each gradient whose
                                      ///< accumulators a second kernel adds up
   std::int64_t workspace_bytes = 0;  ///< of device memory

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Device functions for kernels, and the function that launches kernels. Everything specific to a
-// GPU is in this file. tests/cuda_on_host has a file of the same name that runs kernels on a CPU.
+// Device functions for kernels, and the function that launches kernels. Only this file contains
+// launches, barriers, shuffles, atomics and asynchronous copies; matrix_unit.cuh contains the
+// functions for matrix units. tests/cuda_on_host has its own versions of both files, which run
+// kernels on a CPU.
 //
 // A kernel is a trivially copyable struct whose call operator every thread runs:
 //
 //     struct body {
 //       static constexpr int threads = 128;         // of a block
-//       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
+//       static constexpr int blocks_together = 3;   // this many blocks must fit a multiprocessor
 //       static constexpr bool synchronises = false; // whether threads call functions marked (*)
 //       SCANREC_DEVICE void operator()() const;
 //     };
@@ -29,7 +31,8 @@
 #if !defined(__CUDACC__)
 #error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
 #endif
-// Since version 8.3, PTX guarantees that an access of 16 bytes is a single access.
+// CUDA 12.3 introduced PTX 8.3, the first version that guarantees that an access of 16 bytes is a
+// single access.
 #if defined(__NVCC__) && \
     (__CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 3))
 #error "scanrec needs nvcc 12.3 or newer"
@@ -46,9 +49,9 @@
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
 #define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 
-// The namespace names the architectures, so objects built for different architectures share no
-// function. Otherwise the linker could keep the function of one object, which has no code for the
-// GPU of the other.
+// The namespace names the architectures, so object files built for different architectures share
+// no function. Otherwise the linker could keep the function of one object file, which has no code
+// for the GPU of the other. Of more than six architectures, the namespace names the first six.
 #define SCANREC_ARCHS_1(a) sm_##a
 #define SCANREC_ARCHS_2(a, b) sm_##a##_##b
 #define SCANREC_ARCHS_3(a, b, c) sm_##a##_##b##_##c
@@ -100,7 +103,7 @@ inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
   static std::mutex one_at_a_time;
   const std::scoped_lock lock(one_at_a_time);
-  // The runtime keeps the limit, for each device and context.
+  // The limit is read from the runtime, which stores one for each device and context.
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
   if (attributes.maxDynamicSharedSizeBytes >= bytes) return;
@@ -125,7 +128,7 @@ inline void check_blocks(std::int64_t blocks) {
                 std::to_string(blocks) + " blocks", __FILE__, __LINE__);
 }
 
-/// Throws if a block would need more shared memory than the current device has.
+/// Throws if a block would need more shared memory than the current device allows per block.
 inline void check_shared_bytes(std::int64_t bytes) {
   if (bytes <= most_shared_bytes) return;
   int device = 0, most = 0;
@@ -197,7 +200,8 @@ SCANREC_DEVICE SCANREC_INLINE float exp2_nearby(float x) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
-/// 1 / x by the same unit. The error is at most 1 ULP if the result is a normal number.
+/// 1 / x by the special-function unit. The error is at most 1 ULP if x and the result are normal
+/// numbers.
 SCANREC_DEVICE SCANREC_INLINE float reciprocal_nearby(float x) {
   asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
@@ -224,7 +228,8 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   return mine;
 }
 
-/// (*) Returns the `mine` of the thread whose index in the warp differs in `bit`, a power of two.
+/// (*) Returns the `mine` of the thread whose index in the warp differs from the caller's only in
+/// `bit`, a power of two. All threads of the warp call it together.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
@@ -237,8 +242,8 @@ SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
   return mine;
 }
 
-/// (*) Returns the `mine` of all threads of the warp, one bit each. All of them call it together.
-/// Orders no memory accesses.
+/// (*) Returns the `mine` of all threads of the warp, one bit each. All threads of the warp call it
+/// together. Orders no memory accesses.
 SCANREC_DEVICE SCANREC_INLINE std::uint32_t ballot(bool mine) {
   return __ballot_sync(0xffffffffu, mine);
 }
@@ -278,7 +283,7 @@ SCANREC_DEVICE SCANREC_INLINE std::uint64_t fetch_add(std::uint64_t* p, std::uin
 /// (*) Memory fence: orders the thread's earlier reads and writes before its later ones, for all
 /// blocks.
 SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
-/// (*) Sleeps briefly in a loop that waits for another block.
+/// (*) Sleeps briefly. Loops that wait for another block call it.
 SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
 
 // ---- within a block ---------------------------------------------------------------------------
@@ -296,14 +301,14 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
   /// The address of element i. Until the next barrier, the caller must use it only for `count`
-  /// elements from i on, and write them only if `writes`. The emulator (tests/cuda_on_host) checks
-  /// this.
+  /// elements from i on, and write them only if `writes`. To find races, the emulator
+  /// (tests/cuda_on_host) counts all these elements as accessed.
   SCANREC_DEVICE SCANREC_INLINE T* address(int i, int /*count*/, bool /*writes*/) const {
     return generic(data_ + i);
   }
   /// The address of element i, which is row 0 of a column whose rows are `apart` elements apart.
   /// Until the next barrier, the caller must use it only to read rows [first, last). The emulator
-  /// checks this.
+  /// counts all these rows as read.
   SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
     return generic(data_ + i);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scan of Hillis and Steele: log2(T) passes over all maps. Pass k = 0, 1, 2, ... composes every
-// map with the map 2^k steps before it.
+// The scan of Hillis and Steele: log2(T) passes over the maps of T steps. Pass k = 0, 1, 2, ...
+// composes every map with the map 2^k steps before it. A map takes the state before some steps to
+// the state after them.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +16,17 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Scans by doubling shifts, with n log n work. This backend serves for comparison and teaching.
 ///
-/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU.
-/// Memory   the maps of all steps (a factor and an offset each), twice. A gradient that is a sum
-///          over time needs accumulators in the wide type (wide_t): one per sequence for every 64
-///          steps. It needs one for every step if the call also computes a gradient that is summed
-///          over other axes but not over time.
+/// Bits     the same in every run. They are also the same on any GPU, except for gated scans of
+///          16-bit elements with the cells of qrnn.hpp and min_gru.hpp.
+/// Memory   the maps of all steps (a factor and an offset each), twice. Gradients that are sums
+///          need accumulators in the wide type (wide_t). A sum over time, and the gradient of a
+///          shared initial state, need one per sequence for every 64 steps, or for every step if
+///          the call also has other sums. Any other sum needs one per element of the gradient.
 /// Range    results are within the error bound unless a product of gates over- or underflows.
-///          Values that are not finite never move backwards in time, to another channel or past a
-///          reset.
-/// Stream   queues about log2(T) + 2 kernels, and at most one for each gradient that is a sum.
-///          Never waits.
+///          Values that are not finite never move against the scan order, to another sequence or
+///          past a reset.
+/// Stream   queues about log2(T) + 2 kernels, and at most one for each gradient that is a sum. A
+///          memset follows if the content of the workspace is `kept`. Never waits.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
   static constexpr bool recomputes_states = false;  ///< whether memory::recompute is supported
@@ -52,7 +54,8 @@ struct doubling_pass {
     const std::int64_t i = device::block_index() * threads + device::thread_index();
     if (i >= grid.lane_count * grid.slots) return;
     const std::int64_t slot = grid.at(i, grid.slots).slot;
-    // Slots below apart / 2 were final before the previous pass, so both copies already hold them.
+    // Maps in slots below apart / 2 were final before the previous pass, so both copies of the maps
+    // already hold them.
     if (slot < apart / 2) return;
     to[i] = slot < apart ? from[i] : algebra.compose(from[i - apart * grid.stride()], from[i]);
   }

@@ -53,8 +53,8 @@ struct unconstructed {
   };
 };
 
-/// The number of steps that a thread of `lanes` loads ahead. They take at most 256 bytes, and no
-/// more registers than are free.
+/// The number of steps that a thread of `lanes` loads ahead, from 1 to 64. If it is more than 1,
+/// these steps take at most 256 bytes, and no more registers than are free.
 template <class R, recurrence::assume Assume>
 constexpr int steps_on_their_way() {
   constexpr bool plain = Assume == recurrence::assume::plain;
@@ -66,8 +66,9 @@ constexpr int steps_on_their_way() {
   return steps;
 }
 
-/// Calls f with assume::plain (position.hpp) if it holds for the arrays of a recurrence, else with
-/// assume::nothing.
+/// Calls f with assume::plain (position.hpp) if this assumption holds for the arrays of a
+/// recurrence, else with assume::nothing. User operators, and recurrences that recompute states,
+/// always get assume::nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
   using recurrence::assume;
@@ -83,8 +84,9 @@ enum class memory_space {
   global,  ///< only global memory
 };
 
-/// The steps of one sequence. `Assume` (position.hpp) holds for all steps except those whose
-/// neighbour lies outside the sequence.
+/// Processes the steps of one sequence. Some recurrences also read the next or the previous step,
+/// the neighbour. `Assume` (position.hpp) holds for all steps except the one whose neighbour lies
+/// outside the sequence.
 template <class R, recurrence::assume Assume, memory_space Space = memory_space::any>
 struct lane_loop {
   using scalar = simd::lane_t<typename R::value, 1>;
@@ -102,15 +104,15 @@ struct lane_loop {
     clear_lane_sums(row, first);
     return row.template begin<scalar>(first);
   }
-  /// Writes the final results, after the last step.
+  /// After the last step, adds the running sums to their accumulators and writes the final state.
   SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
     const position last{steps, c};
     const R at_end = scanrec::detail::standing_at(row, 0, c);
     if constexpr (Assume != recurrence::assume::plain) at_end.flush(last, running);
     at_end.end(last, x);
   }
-  /// Processes steps [begin, end) of a row from state x, with `Together` steps loaded ahead (0: as
-  /// many as registers allow). Returns the state after them.
+  /// Processes steps [begin, end) of the sequence from state x, with `Together` steps loaded ahead
+  /// (0: steps_on_their_way). Returns the state after the last of these steps.
   template <int Together = 0, class Row, class Sums>
   SCANREC_DEVICE lane take(const Row& row, std::int64_t begin, std::int64_t end, lane x,
                            Sums& running) const {
@@ -131,7 +133,7 @@ struct lane_loop {
         take_one(all, at, all.template load<scalar>(at));
       }
     };
-    // Steps with a neighbour outside the sequence are processed without the assumption.
+    // A step with its neighbour outside the sequence is processed without `Assume`.
     if (scanrec::detail::halo_of<Row> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Row> > 0 && end == steps ? end - 1 : end;
@@ -186,8 +188,8 @@ struct lane_loop {
     take_until(end);
     return x;
   }
-  /// Recomputes the states of a part by running the forward recurrence from the state before the
-  /// part.
+  /// Recomputes the states of a part of the sequence, by running the forward recurrence from the
+  /// state before the part.
   template <class Forward>
   SCANREC_DEVICE void recompute(const Forward& forward, const scanrec::detail::block& part) const {
     typename Forward::template sums<scalar> none;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernel for 16-bit elements with two neighbouring sequences per thread, so that an access has
-// four bytes. With accesses of two bytes, scans on an H200 reached two thirds of the bandwidth of a
-// copy.
+// The kernel of `lanes` for 16-bit elements. Each thread processes two neighbouring sequences, so
+// that an access has four bytes. With accesses of two bytes, scans on an H200 reached two thirds of
+// the bandwidth of a copy.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@ inline constexpr std::int64_t fewest_pairs = 16384;
 template <class S>
 inline constexpr bool is_reset_mask = std::is_same_v<std::remove_cvref_t<S>, bool>;
 
-/// The numbers of 16-bit arrays that a recurrence reads and writes. They are 0 if an array has
-/// another type, or if steps are not linear. Reset masks do not count, because this kernel runs
-/// only calls without resets.
+/// The numbers of 16-bit arrays that a recurrence reads and writes. Both are 0 if any array has
+/// elements of another size, or if the recurrence lacks linear steps (has_linear_steps in
+/// sizes.hpp). Reset masks are ignored, because this kernel runs only calls without resets.
 struct array_counts {
   int reads = 0, writes = 0;
 };
@@ -53,11 +53,11 @@ constexpr array_counts count_16_bit_arrays() {
   }
 }
 
-/// Whether each thread processes two sequences of a problem. This requires arrays of 16-bit
-/// elements that satisfy assume::plain (position.hpp). It also requires an even number of
-/// contiguous channels in rows that are aligned to four bytes. Gated cells are excluded because
-/// pairs made them slower: QRNN pooling of 32,768 sequences on an H200 ran at 0.59 of the speed of
-/// the copy baseline, instead of 0.64.
+/// Whether each thread processes two sequences of a problem. This requires at least 32,768
+/// sequences, and arrays of 16-bit elements that satisfy assume::plain (position.hpp). It also
+/// requires an even number of contiguous channels in rows that are aligned to four bytes. Gated
+/// scans are excluded because pairs made them slower: QRNN pooling of 32,768 sequences on an H200
+/// ran at 0.59 of the speed of a copy of as many bytes, instead of 0.64.
 inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
       plan.lanes.threads < 2 * fewest_pairs)
@@ -85,7 +85,7 @@ struct run_pairs {
       recurrence::position<recurrence::lane_axis::channel, recurrence::assume::plain>;
 
   R recurrence;
-  lane_dealing pairs;  // in this mapping, a channel stands for a pair
+  lane_dealing pairs;  // in this mapping, a channel stands for a pair of channels
   std::int64_t steps = 0;
 
   SCANREC_DEVICE void operator()() const {
@@ -97,9 +97,10 @@ struct run_pairs {
   }
 
  private:
-  using running_sums = typename R::template sums<scalar>;  // not used: assume::plain has none
+  using running_sums = typename R::template sums<scalar>;  // unused: assume::plain excludes sums
 
-  /// Steps loaded ahead. They take at most 64 registers, as in scans of floats.
+  /// The number of steps that are loaded ahead, at most 32. They take at most 64 registers, like
+  /// those of floats in lane_loop.cuh.
   static constexpr int together = [] {
     int count = 32;
     while (count > 1 && count * arrays.reads > 64) count /= 2;
@@ -107,9 +108,9 @@ struct run_pairs {
   }();
   static constexpr int group = together > 4 ? together / 4 : 1;
 
-  /// Two neighbouring elements of an array, of any type. `may_alias` covers only accesses through
-  /// pointers to this type. So memory that is also accessed as elements is read by read_two and
-  /// written by write_two.
+  /// Two neighbouring elements of any 16-bit type. `may_alias` covers only accesses through
+  /// pointers to `two`. So memory that is also accessed as elements is read by read_two and written
+  /// by write_two.
   struct __attribute__((may_alias, aligned(4))) two {
     std::uint32_t bits;
   };
@@ -124,8 +125,8 @@ struct run_pairs {
     running_sums none{};
     SCANREC_UNROLL
     for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(position{0, c + i});
-    // At the ends of a sequence a neighbour is missing, so these steps are processed without
-    // assumptions.
+    // If the recurrence also reads the previous or the next step, the first or the last step lacks
+    // this neighbour. Such a step is processed without assumptions.
     const auto take_edge = [&](std::int64_t t) SCANREC_LAMBDA {
       SCANREC_UNROLL
       for (int i = 0; i < 2; ++i) {

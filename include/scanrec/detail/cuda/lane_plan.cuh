@@ -4,11 +4,11 @@
 // lanes of one batch row and group.
 //
 // A sum keeps its time axis if it runs over other axes only. There are three kinds of sums:
-// - Sums over time, and sums without a time axis (gradients with one value per sequence), have one
-//   accumulator per lane and tile of steps in the workspace. A second kernel adds these up, in an
-//   order that depends only on the shape (lane_sums.cuh).
+// - Sums over time, and sums without a time axis (such as the gradient of a shared initial state),
+//   have one accumulator per lane and tile of steps in the workspace. A second kernel adds these
+//   up, in an order that depends only on the problem and the options (lane_sums.cuh).
 // - Sums that keep their time axis and run over channels may have one accumulator per strip of
-//   lanes and step. A warp or a thread block adds up its strip.
+//   lanes and step. A warp or a thread block adds up its strip, and a second kernel the strips.
 // - All other sums that keep their time axis have accumulators in the shape of the gradient. One
 //   thread processes all lanes that share an accumulator, one after the other. In look_back, tiles
 //   add to the accumulators in turn instead (tile_sums.cuh).
@@ -51,7 +51,7 @@ inline bool has_resets(const problem& p) {
   });
 }
 
-/// The size of the largest elements of a problem's sequences, in bytes.
+/// The size of the largest elements in a problem's arrays with a time axis, in bytes.
 inline std::int64_t largest_element(const problem& p) {
   std::int64_t bytes = 1;
   for (const array_use& array : p)
@@ -65,8 +65,9 @@ inline bool sums_any(const problem& p) {
     return array.use != access::read && scanrec::detail::summed(array);
   });
 }
-/// Whether a problem can use kernels for plain arrays (assume::plain). It then has no resets, and
-/// no array with a time axis is absent, recomputed, summed or added to.
+/// Whether a problem can use kernels for plain arrays (assume::plain). It then has no masks (resets
+/// or zoneout) and no checkpoints. No other array with a time axis is absent, recomputed, summed or
+/// added to.
 inline bool is_plain(const problem& p) {
   if (p.update || p.recomputed_bytes > 0) return false;
   return std::all_of(p.begin(), p.end(), [](const array_use& array) {
@@ -82,7 +83,7 @@ inline bool sum_keeps_time(const array_use& array) {
   return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
          !scanrec::detail::broadcast_along(array, axis::time);
 }
-/// Whether a problem has sums that keep time, and all of them run over channels.
+/// Whether a problem has sums that keep their time axis, and all of them run over channels.
 inline bool sums_over_channels(const problem& p) {
   bool any = false;
   for (const array_use& array : p)
@@ -145,7 +146,7 @@ struct lane_plan {
   std::int64_t steps = 0;
   std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
-  bool per_lane = false, per_step = false;  // whether any output has these
+  bool per_lane = false, per_step = false;  // whether any output has such accumulators
   std::int64_t strips = 0;                  // per row
   std::int64_t strip_sum_bytes = 0;         // one wide number for each output that is per strip
   std::int64_t bytes = 0;

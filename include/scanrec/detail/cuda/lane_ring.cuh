@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A ring buffer in shared memory for the next steps of a warp's lanes. It has four stages, each
 // with the inputs of a few consecutive steps. The warp processes one stage while it loads the next
-// ones. So each lane has more loads in flight than with registers, and fewer lanes suffice.
+// ones. So each lane has more loads in flight than with registers, and fewer lanes suffice to use
+// the memory bandwidth.
 //
-// The warp copies rows of its lanes in memory order, 16 bytes at a time if rows are aligned to 16
-// bytes, else element by element. Three kinds of arrays are read in place: arrays whose rows are
-// not aligned and whose elements cannot be copied asynchronously, such as those of 2 bytes;
-// broadcast arrays, because they are in the cache; and reset masks, because copying them does not
-// pay.
+// A row is one step of the warp's lanes. Rows are copied 16 bytes at a time if they are contiguous
+// and aligned to 16 bytes, else element by element. Three kinds of arrays are read in place: arrays
+// that permit neither, such as unaligned arrays of 2-byte elements; broadcast arrays, because they
+// are in the cache; and masks, because copying them does not pay.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ struct ring_plan {
   // The terms of every sum begin at a multiple of 16 bytes.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
   // On an H200, a ring is faster than registers for 16,384 lanes of floats. It is slower for 8192
-  // and 32,768 lanes of floats, and for 16,384 complex lanes. A ring is also slower if
+  // and 32,768 lanes of floats, and for 16,384 lanes of complex numbers. A ring is also slower if
   // gradients are sums. It is then used only for sums over the lanes of a warp, which require it.
   // All rings together should fit a GPU at once; otherwise a few warps would run after all others.
   // Rings that sums require may exceed this limit.
@@ -136,8 +136,8 @@ class lane_ring {
     });
   }
 
-  /// Calls f(recurrence, begin, end) for all steps, stage by stage, in threads that have a lane.
-  /// The copied inputs of this recurrence are in shared memory. All threads of the warp call
+  /// Calls f(recurrence, begin, end) for all steps, stage by stage, in threads that have a lane. In
+  /// the recurrence that f gets, copied inputs point to shared memory. All threads of the warp call
   /// for_stages. If `Sums`, they also compute the sums over the warp's lanes. row() returns the
   /// recurrence at the strip's row. It is called at each use, because keeping its result would take
   /// registers that the steps need.
@@ -146,7 +146,7 @@ class lane_ring {
     constexpr int stages = ring_plan::stages;
     const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    // The rounds with a negative step only fill the ring. They are part of the loop, so that
+    // The rounds with a negative `begin` only fill the ring. They are part of the loop, so that
     // `fetch`, which is large, is inlined only once.
     for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
       if (begin >= 0) {
@@ -273,7 +273,8 @@ class lane_ring {
   SCANREC_DEVICE void for_sums(Self& r, F f) const {
     for_terms(r, ring_plan::stages * stage_bytes_, std::int64_t{steps_} * sum_row, f);
   }
-  // Writes the sums of a stage over the lanes of the warp, one thread per step.
+  // Adds up the terms of each step of a stage over the lanes of the warp, and writes the sums. Each
+  // step has one thread.
   SCANREC_DEVICE void add_lanes_of_warp(const R& row, const lane_strip& strip, std::int64_t begin,
                                         std::int64_t end) const {
     device::synchronise_warp();

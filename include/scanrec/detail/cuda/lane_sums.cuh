@@ -2,8 +2,8 @@
 // Gradients that are sums. A thread adds the terms of its lanes to accumulators in the workspace
 // (lane_plan.cuh). A second kernel adds up the accumulators that belong to one element of a
 // gradient, and clears them. If accumulators have the shape of the gradient, no second kernel is
-// needed: the thread that fills them also writes the gradient and clears them. The order of
-// additions depends only on the shape.
+// needed: the kernel that fills them also writes the gradient and clears them. The order of
+// additions depends only on the problem and the options.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Position& at) {
   }
 }
 
-/// Calls f(sum, output, position) for the accumulators of outputs that keep their time axis and are
-/// summed over the lanes of a region.
+/// For each output that is summed over lanes and keeps its time axis, calls f(sum, output,
+/// position) for the accumulators of a region.
 template <class R, class F>
 SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
   if constexpr (scanrec::detail::may_sum<R>)
@@ -63,7 +63,8 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
 }
 
 /// Calls f(output, array) for outputs that keep their time axis and are summed over lanes. `array`
-/// holds the output's `terms` terms in shared memory. The arrays begin at `byte`.
+/// holds the output's `terms` terms in shared memory. The first array begins at `byte`, and the
+/// others follow.
 template <class R, class F>
 SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
   if constexpr (scanrec::detail::may_sum<R>)
@@ -74,7 +75,7 @@ SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int
       byte += (terms * static_cast<std::int64_t>(sizeof(wide)) + 15) / 16 * 16;
     });
 }
-/// Clears `count` terms that are `apart` apart.
+/// Clears `count` terms, at distances of `apart` elements.
 template <class Wide>
 SCANREC_DEVICE void clear_terms(Wide* first, int count, int apart) {
   for (int i = 0; i < count; ++i) first[i * apart] = Wide{};
@@ -93,7 +94,8 @@ SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/// One gradient: out = sum of the accumulators that share an element.
+/// One gradient and its accumulators. Each element of `out` is the sum of the accumulators that
+/// belong to it.
 template <class S>
 struct lane_sums {
   recurrence::output_field<S> out;
@@ -158,7 +160,7 @@ struct add_terms_in_turn {
   }
 };
 
-/// Adds up accumulators, one block per element of the gradient. Every thread adds up each
+/// Adds up accumulators, one block per element of the gradient. Each thread adds up every
 /// `threads`-th term. Then the sums of the threads are added pairwise.
 template <class S>
 struct add_terms_by_block {

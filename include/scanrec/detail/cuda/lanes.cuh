@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend for many sequences: one thread per sequence.
+// The backend for many sequences: a thread processes the steps of a sequence in order.
 #pragma once
 
 #include <cstddef>
@@ -22,25 +22,28 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// One thread processes the steps of a sequence in order. Threads of a warp have neighbouring
 /// channels. Every array is read or written once, but adjoints with memory::recompute read some
 /// inputs twice. From 32,768 sequences of 16-bit elements on, a thread may process two neighbouring
-/// sequences (takes_pairs in lane_pairs.cuh has the conditions). For 12,288 to 20,479 sequences of
-/// floats without gradients that are sums, later steps are loaded to shared memory instead of
-/// registers.
+/// sequences (takes_pairs in lane_pairs.cuh has the conditions). For about 12,000 to 20,000
+/// sequences of 4-byte elements, without gradients that are sums, later steps may be loaded to
+/// shared memory instead of registers (lane_ring.cuh). If gradients are sums over sequences, a
+/// thread may process several sequences one after the other (lane_plan.cuh).
 ///
-/// Bits     those of `sequential`, on any GPU. There are two exceptions. Gated scans of 16-bit
-///          elements use the activation functions of the GPU. Sums over sequences have an order of
-///          their own, which depends only on the problem and the options.
+/// Bits     those of `sequential` on a CPU with fused multiply-adds, on any GPU. There are two
+///          exceptions. In gated scans of 16-bit elements, the cells of qrnn.hpp and min_gru.hpp
+///          use the special-function unit of the GPU. Sums over sequences are added in another
+///          order, which depends only on the problem and the options.
 /// Memory   none, except for sums and recomputed states. A sum over time, and the gradient of a
 ///          shared initial state, need an accumulator in the wide type (wide_t) per sequence. Any
-///          other sum needs one per step and 32 channels if it runs over channels, else one per
-///          element of the gradient. With memory::recompute, each thread needs memory for 130
+///          other sum needs one per step and warp if warps add up their channels, else one per
+///          element of the gradient. With memory::recompute, each thread needs memory for up to 130
 ///          states.
-/// Stream   queues one kernel, and at most one for each gradient that is a sum. Never waits.
+/// Stream   queues one kernel, and at most one for each gradient that is a sum. A memset follows if
+///          states are recomputed and the content of the workspace is `kept`. Never waits.
 struct lanes {
   static constexpr bool recomputes_states = true;  ///< whether memory::recompute is supported
 
   stream_ref stream;            ///< the stream of the call
   cuda::workspace workspace{};  ///< workspace_bytes(backend, problem) bytes of device memory
-  int steps_ahead = 0;          ///< loaded to shared memory; 0: chosen; negative: registers only
+  int steps_ahead = 0;          ///< steps to load to shared memory; 0: chosen; negative: none
 };
 
 namespace detail {
@@ -49,13 +52,14 @@ namespace detail {
 template <class R, recurrence::assume Assume>
 struct run_lanes {
   static constexpr int threads = lane_threads;
-  // Adjoints of gated cells need registers for many addresses. Large elements need them for their
-  // values.
+  // Adjoints of gated cells need registers for many addresses, and large elements for their values.
+  // So only two blocks of such kernels fit a multiprocessor.
   static constexpr int blocks_together =
       sizeof(typename R::value) * scanrec::detail::sequences_of<R> < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
-  // Accesses compiled for global memory take more registers. Cells with much arithmetic have no
-  // registers to spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
+  // Accesses compiled for global memory take more registers. Cells with much arithmetic have none
+  // to spare. Scans with more than 32 steps loaded ahead, such as those of bfloat16, would spill
+  // registers.
   static constexpr memory_space space = R::computes_much || steps_on_their_way<R, Assume>() > 32
                                             ? memory_space::any
                                             : memory_space::global;
@@ -103,7 +107,8 @@ struct run_lanes {
   }
 };
 
-/// The kernel for fewer lanes: a warp loads later steps to a ring in shared memory.
+/// The kernel for fewer lanes, and for sums over the lanes of a warp: a warp loads later steps to a
+/// ring in shared memory.
 template <class R, recurrence::assume Assume>
 struct run_ring {
   static constexpr int threads = device::warp_size;
@@ -144,7 +149,7 @@ struct run_ring {
 struct lanes_plan {
   lane_plan sums;
   ring_plan ring;
-  lane_dealing pairs;                 // pairs.threads is 0 if threads process one sequence
+  lane_dealing pairs;                 // pairs.threads is 0 unless threads process pairs
   std::int64_t first_recomputed = 0;  // byte offset of the recomputed states
   std::int64_t workspace_bytes = 0;
 
