@@ -29,6 +29,12 @@ RECORDS = {
         "recurrence, and nanoseconds per state and step.",
         (),
     ),
+    "causal_conv1d": (
+        "Causal convolutions",
+        "Speed as a fraction of the speed of a copy that reads and writes as many arrays, and "
+        "nanoseconds per element.",
+        (),
+    ),
     "s5": ("State spaces", "Times of the scan within S5, and of the whole call.", ()),
     "scan_variants": (
         "Backends side by side",
@@ -51,6 +57,11 @@ RECORDS = {
         "JAX, PyTorch and NumPy",
         "Milliseconds for the forward call, and for the forward call with the gradients. "
         "[Linear scans in Python](/docs/python_linear_scan.md#speed) has the shapes of linear scans.",
+        (),
+    ),
+    "python/causal_conv1d": (
+        "Causal convolutions in JAX and PyTorch",
+        "Milliseconds for the output, for the output with all gradients, and for one step.",
         (),
     ),
     "python/call_overhead": (
@@ -81,6 +92,11 @@ RECORDS = {
         "Peak memory, in bytes and in arrays of the input's size.",
         (),
     ),
+    "gpu/nvidia": (
+        "GPUs",
+        "Milliseconds per call. [GPUs](/docs/cuda.md#speed) has a selection of these rows.",
+        (),
+    ),
     "python/log_step_qrnn": (
         "QRNN against a scan of log2(T) shifted multiply-adds",
         "Milliseconds per call.",
@@ -91,11 +107,21 @@ RECORDS = {
 #: the key of the values.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
+    "python/causal_conv1d": (
+        "Causal convolutions in JAX and PyTorch",
+        "Milliseconds for the output, for the output with all gradients, and for one step.",
+        (),
+    ),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
     "python/selective_scan": (("steps", "what"), ("way",), "milliseconds"),
     "python/transformers_mamba": (("tokens",), ("way",), "milliseconds"),
     "python/gate_jacobian": (("layers", "mode", "of"), ("way",), "milliseconds"),
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
+    "gpu/nvidia": (
+        "GPUs",
+        "Milliseconds per call. [GPUs](/docs/cuda.md#speed) has a selection of these rows.",
+        (),
+    ),
     "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
 }
 NOT_SHOWN = {"name", "time", "unit", "memcpy_GB/s"}
