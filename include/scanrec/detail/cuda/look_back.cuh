@@ -17,26 +17,31 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each. Every array is read or written
-/// once. The channels of a tile are a channel block. Each thread block processes all tiles of one
-/// channel block in turn if there are at least 512 channel blocks in all batch rows, no resets, and
-/// no array with a time axis is absent, recomputed, summed or added to. It then needs no messages,
-/// and may load the next tile while it computes. Adjoints that recompute states read the inputs of
-/// the forward scan again, from the checkpoint before a tile on. They read these inputs several
-/// times if tiles are shorter than the checkpoint interval.
+/// once, except that adjoints that recompute states read the inputs of the forward scan again. For
+/// each tile they begin at the checkpoint (or initial state) that precedes it in the forward scan.
+/// So they read these inputs several times if tiles are shorter than the checkpoint interval.
 ///
-/// Bits     the same in every run and, except for gated scans of 16-bit elements, on any GPU: tiles
-///          depend only on shape, layout and types. They may differ from those of a serial loop,
-///          within the bound of docs/numerics.md.
-/// Memory   a header of 16 bytes. Messages of real numbers take 48 bytes per tile and channel, and
-///          48 per span (8 to 32 tiles) and channel. A sum over time, and the gradient of
-///          a shared initial state, take an accumulator in the wide type (wide_t) per tile and
-///          channel. Any other sum takes one per step and channel block, or one per element of the
-///          gradient if tiles add to it in turn (tile_sums.cuh).
+/// The channels of a tile are a channel block. Tiles of one channel block pass states to each other
+/// by messages, unless one thread block processes all of them in turn. It does so if there are at
+/// least 512 channel blocks in all batch rows together, no resets, no user-defined operator, and no
+/// array with a time axis is absent, recomputed, summed or added to. Such a thread block may load
+/// the next tile while it computes.
+///
+/// Bits     the same in every run. They are also the same on any GPU, because tiles depend only on
+///          shape, layout and types. The exceptions are gated scans of 16-bit elements with the
+///          cells of cells/qrnn.hpp and cells/min_gru.hpp. Bits may differ from those of a serial
+///          loop, within the bound of docs/numerics.md.
+/// Memory   a header of 16 bytes. If states are real floating-point numbers, messages take 48 bytes
+///          per tile and channel, and 48 per span (8 to 32 tiles) and channel. A sum over time, and
+///          the gradient of a shared initial state, take an accumulator in the wide type (wide_t)
+///          per tile and channel. Any other sum takes one per step and channel block, or one per
+///          element of the gradient if tiles add to it in turn (tile_sums.cuh).
 /// Stream   queues one kernel, and at most one for each gradient that is a sum. A memset precedes
 ///          them, unless tiles are processed in turn or the content of the workspace is `kept`.
 ///          Never waits.
-/// Throws   cuda::error, before anything is queued, if there are 2^31 tiles or more, or if maps of
-///          more than about 180 bytes need more shared memory than the GPU has.
+/// Throws   cuda::error, before anything is queued, if there are 2^31 tiles or more, or if the
+///          maps of steps need more shared memory than the GPU has. Maps of up to about 180 bytes
+///          fit every GPU.
 /// Needs    a GPU on which running blocks make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
@@ -64,12 +69,12 @@ void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, c
     const std::int64_t states = kernel::states::bytes(plan.partition), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
-    // Whole rows (whole_rows.cuh) take more shared memory. They are used only if as many blocks
-    // still fit a multiprocessor.
+    // Whole rows (whole_rows.cuh) take more shared memory. They are used only if as many blocks fit
+    // a multiprocessor as without them.
     detail::whole_rows<R, kernel::segment_steps> rows;
     if constexpr (!by_ticket && !scanrec::detail::recomputes<R>) {
       const auto blocks_of = [&](std::int64_t bytes) {
-        constexpr std::int64_t reserved = 1024;  // of every block, by the system
+        constexpr std::int64_t reserved = 1024;  // bytes that CUDA reserves in every block
         return std::min<std::int64_t>(
             kernel::blocks_together,
             detail::shared_bytes_of_multiprocessor() / (kernel::staged + bytes + terms + reserved));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common part of backends that write the maps of all steps to memory. One kernel loads the
+// The common part of backends that write the maps of single steps to memory. One kernel writes the
 // maps, the backend scans them, and one kernel finishes the steps.
 #pragma once
 
@@ -23,11 +23,11 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The layout of the maps. A slot is the place of one map in memory, and each lane (one sequence)
-/// has its slots in time order. Neighbours in memory are the slots of adjacent lanes or, if
-/// `time_first`, of one lane.
+/// has its slots in time order. Slots that are adjacent in memory belong to adjacent lanes or, if
+/// `time_first`, to one lane.
 struct slot_grid {
-  extents lanes;                           // of the problem; time: 1
-  std::int64_t lane_count = 0, slots = 0;  // slots of a lane
+  extents lanes;                           // lanes per axis; time: 1
+  std::int64_t lane_count = 0, slots = 0;  // number of lanes; slots per lane
   bool time_first = false;                 // whether the slots of a lane are contiguous
 
   struct position {
@@ -66,21 +66,20 @@ struct map_memory {
   }
 };
 
-/// The workspace of a call of a backend that writes all maps to memory: maps, then accumulators of
-/// sums.
+/// The workspace of a call: maps, then accumulators of sums.
 struct slot_plan {
   slot_grid grid;
   std::int64_t map_bytes = 0;
   bool with_resets = false;
   std::int64_t copy_bytes = 0;  // bytes of one copy of all maps
-  // Threads per lane that finish steps. A thread has up to 64 steps if there are gradients summed
-  // over time and no gradients summed over other axes only. Otherwise it has one step. The steps of
-  // a thread are `workers` apart. Sums over time have one accumulator per lane and worker.
+  // Threads per lane that finish steps. A thread has up to 64 steps if some gradients are sums, and
+  // none of these sums keeps its time axis (lane_plan.cuh). Otherwise it has one step. The steps of
+  // a thread are `workers` apart. Sums without a time axis have an accumulator per lane and worker.
   std::int64_t workers = 1;
   lane_plan sums;
   std::int64_t workspace_bytes = sums.bytes;
 
-  /// `slots` per lane, in `copies` copies.
+  /// Plans `copies` copies of all maps, with `slots` slots per lane.
   slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)
       : map_bytes(p.map_bytes),
         with_resets(has_resets(p)),
@@ -159,8 +158,9 @@ auto device_algebra(const R& r) {
 template <class R>
 using device_algebra_of = decltype(device_algebra(std::declval<const R&>()));
 
-/// Writes the state before the first step, and the maps of all steps except the last, one thread
-/// each. The state goes to slot `first_state`, and the map of step k - 1 to slot k + shift.
+/// Writes the state before the first step, if there is one, and the maps of all steps except the
+/// last. Each thread writes one slot. The state goes to slot `first_state`, and the map of step
+/// k - 1 to slot k + shift.
 template <class R>
 struct load_maps {
   static constexpr int threads = 128;
@@ -206,7 +206,8 @@ struct load_maps {
   }
 };
 
-/// Computes every step from the state before it. For step t that state is in slot t + shift.
+/// Computes every step from the state before it. For step t that state is in slot t + shift. If
+/// there is no state before the first step, no slot is read for this step.
 template <class R>
 struct finish_steps {
   static constexpr int threads = 128;
@@ -227,7 +228,7 @@ struct finish_steps {
     if (i >= dealing.threads * workers) return;
     const std::int64_t worker = grid.time_first ? i % workers : i / dealing.threads;
     region own = dealing.of(grid.time_first ? i / workers : i % dealing.threads);
-    // If gradients are summed over lanes but not over time, each thread has one step.
+    // If a sum keeps its time axis, each thread has one step, with the number `worker`.
     own.begin.time = worker;
     own.end.time = worker < steps ? worker + 1 : worker;
     const R r = copied_operator.in(recurrence);
@@ -255,8 +256,8 @@ struct finish_steps {
     for (std::int64_t t = worker; t < steps; t += workers) {
       const position step{t, c, t};
       const auto read = here.template load<scalar>(step);
-      // An initial state is read from its slot, because the thread of the last step may have
-      // overwritten the array.
+      // An initial state is read from its slot. Its array may also be that of the final state,
+      // which the thread of the last step may have written.
       const lane before = t == 0 && !scanrec::detail::starts(row)
                               ? row.template begin<scalar>(position{0, c})
                               : device_algebra_of<R>::state_of(
@@ -269,8 +270,8 @@ struct finish_steps {
   }
 };
 
-/// One call. It queues the kernel that loads the maps and, after the backend has queued its scan,
-/// the kernel that finishes the steps.
+/// One call. `load` queues the kernel that writes the maps. The backend then queues its scan, and
+/// `finish` queues the kernels that finish the steps and the sums.
 template <class R>
 struct materialised_call {
   R recurrence;

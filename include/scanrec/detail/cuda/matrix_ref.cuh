@@ -9,8 +9,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A reference to a stored matrix or, if `transposed`, to its transpose. The rows of the stored
-/// matrix are contiguous, and the first numbers of consecutive rows are `stride` apart.
+/// A reference to a stored matrix or, if `transposed`, to its transpose. Each row of the stored
+/// matrix is contiguous, and the first numbers of consecutive rows are `stride` apart.
 template <class R>
 struct matrix_ref {
   R* data = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Products of 16 x 16 tiles on the matrix units of a GPU ("tensor cores"), computed by a warp.
-// tests/cuda_on_host replaces this file by a version for CPUs, like device.cuh.
+// tests/cuda_on_host replaces this file and device.cuh by versions for CPUs.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,8 +16,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
 
-/// Whether every GPU that this translation unit is compiled for multiplies TF32 and
-/// bfloat16 on matrix units.
+/// Whether every GPU that this translation unit is compiled for multiplies TF32 and bfloat16 on
+/// matrix units. Assumed if the compiler does not list the GPUs.
 #if defined(__CUDA_ARCH_LIST__)
 inline constexpr bool has_matrix_units = std::min({__CUDA_ARCH_LIST__}) >= 800;
 #else
@@ -43,7 +43,8 @@ class tile_sum {
   SCANREC_DEVICE tile_sum() { nvcuda::wmma::fill_fragment(sums_, 0.0f); }
 
   /// (*) Adds the product of two tiles that are stored row by row. Their first elements are aligned
-  /// to 32 bytes, and row lengths are multiples of 16 bytes.
+  /// to 32 bytes. The distances between rows, `left_row` and `right_row`, are multiples of 16
+  /// bytes.
   SCANREC_DEVICE void add_product(const shared_array<stored>& left, int first_left, int left_row,
                                   const shared_array<stored>& right, int first_right,
                                   int right_row) {

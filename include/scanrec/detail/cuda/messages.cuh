@@ -4,8 +4,8 @@
 // A message is an array of words. A word has 16 bytes: a value and a tag. The tag is the number of
 // the call; the workspace counts its calls. Each word is stored and loaded by one access, so a word
 // with the tag of the current call has its complete value. Words of earlier calls have other tags,
-// so messages are not cleared between calls. After a call, all of the workspace is zero again
-// except the header, the messages, and the words of sum_turns (tile_sums.cuh).
+// so messages need not be cleared between calls. All other memory that a call has used is zero
+// afterwards, except the header and the words of sum_turns (tile_sums.cuh).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ static_assert(sizeof(workspace_header) == sizeof(device::word));
 template <class T>
 inline constexpr int words_of = (sizeof(T) + 7) / 8;
 
-/// The words of a message, as one load found them. Some may not have arrived.
+/// The words of a message after one load. Some may not have arrived yet.
 template <class T>
 struct loaded_message {
   device::word words[words_of<T>] = {};

@@ -24,9 +24,9 @@ namespace detail {
 template <class Wide>
 struct chunk_maps {
   Wide* products = nullptr;      // products of factors
-  Wide* offsets = nullptr;       // later the states after the chunks
+  Wide* offsets = nullptr;       // states after chunks that begin with 0; later the actual states
   bool* resets = nullptr;        // whether a chunk has a reset; null: no resets
-  Wide* first_states = nullptr;  // one per lane
+  Wide* first_states = nullptr;  // states before the first step, one per lane
 };
 
 /// The operations on a panel that both kernels share.
@@ -82,7 +82,7 @@ struct panel_steps {
           partition.there(at, r, column) ? map_at(here, site(at, r, column)).map.u : zero);
     });
     for (int r = device::thread_index(); r < chunk_steps; r += threads) {
-      // Factors that are shared in time are loaded from the first step.
+      // Factors that are shared in time are loaded from the first step of the panel.
       const int from = partition.in_time() ? 0 : r;
       reset_map m{affine<scalar>::identity(), false};
       if (partition.there(at, from, 0)) m = map_at(here, site(at, from, 0));
@@ -130,8 +130,9 @@ struct panel_steps {
   }
 };
 
-/// Calls f(row, here, position) for the panels of a thread block's stack, in order. `row` is the
-/// recurrence at the panel's batch row, and `here` the recurrence at its first channel.
+/// Calls f(row, here, position) for the panels of a stack (chunk_partition::stack), in order.
+/// `panel` is their index along time. `row` is the recurrence at the batch row of a panel, and
+/// `here` the recurrence at its first channel.
 template <class R, class F>
 SCANREC_DEVICE void for_panels(const R& r, const chunk_partition& partition, const region& stack,
                                std::int64_t panel, F f) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernel of look_back. A block processes one tile, or all tiles of its channels in turn.
 //
-// The block reads the steps of its tile, composes their maps, and sends the map of the tile to
-// later tiles. It finds the state before its tile from the messages of earlier tiles
-// (tiles_before.cuh). Then it sends the state after its tile and computes its outputs. A block that
-// processes tiles in turn sends nothing, because it keeps the state in shared memory.
+// The block reads the steps of its tile, composes their maps (functions from the state before to
+// the state after), and sends the map of the tile to later tiles. It finds the state before its
+// tile from the messages of earlier tiles (tiles_before.cuh). Then it sends the state after its
+// tile and computes its outputs. A block that processes tiles in turn sends nothing, because it
+// keeps the state in shared memory.
 //
-// If the map of a tile gives a state that is not finite in the compute type, the leading thread of
-// the channel (its first segment) computes the tile step by step. This depends only on the data.
+// If a composed map is not finite, or gives a state that is not finite in the compute type, the
+// leading thread of the channel (that of its first segment) computes the channel's steps in the
+// tile one by one. This choice depends only on the data.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +34,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// How a block gets its tiles: it draws a ticket for one tile, or it processes all tiles of its
-/// channels in turn. look_back_plan::in_turn has the condition.
+/// channels in turn. run_planned (look_back.cuh) chooses.
 enum class tile_order { by_ticket, in_turn };
 
 /// The kernel. `Assume` (position.hpp) holds for all steps except those whose neighbour lies
@@ -40,7 +42,7 @@ enum class tile_order { by_ticket, in_turn };
 template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
 struct run_tiles {
   static constexpr int threads = tile_partition::threads;
-  // Adjoints of complex numbers and of cells hold many addresses and wide maps.
+  // Adjoints of complex numbers and of cells need registers for many addresses and wide maps.
   static constexpr bool wide_maps = sizeof(typename scanrec::detail::element_maps<R>::map) > 16;
   static constexpr bool most_registers =
       scanrec::detail::recomputes<R> || (scanrec::detail::sequences_of<R> > 4 && wide_maps);
@@ -72,9 +74,10 @@ struct run_tiles {
   std::int64_t terms_bytes = 0;
 
   // Byte offsets of the parts of shared memory, in this order: the drawn tile; maps of warps;
-  // results of compose_segments; the state before the tile per channel; a flag per channel for
-  // values that are not finite; ballots of warps (tiles_before.cuh), later reused as such flags per
-  // thread; received states; sums; received maps; staged arrays; recomputed states; terms of sums.
+  // results of compose_segments; for each channel, the state before the tile; for each channel, a
+  // flag for values that are not finite; ballots of warps (tiles_before.cuh), reused later for such
+  // a flag per thread; received states (or, if tiles run in turn, the states for the next tile);
+  // sums; received maps; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -124,8 +127,7 @@ struct run_tiles {
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
-    // Messages are loaded together with the steps, to overlap the latencies. If steps are staged,
-    // this would cost more than it gains.
+    // Messages are loaded early to overlap latencies. If steps are staged, this would not pay.
     typename tiles_before<R>::received early;
     if constexpr (Order == tile_order::by_ticket)
       if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
@@ -141,7 +143,7 @@ struct run_tiles {
     }
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
-    const bool leads = at.segment == 0 && at.there;  // the one thread per channel that sends
+    const bool leads = at.segment == 0 && at.there;  // whether the thread sends for its channel
 
     const tiles_before<R> others = before_it();
     const bool follows = at.tile + 1 < partition.tiles, is_first = at.tile == 0;
@@ -158,7 +160,7 @@ struct run_tiles {
     }
     states::order_writes();
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
-    bool unknown = false;  // whether the state after the tile is known only after its steps
+    bool unknown = false;  // whether the state after the tile requires running its steps
     if (leads) {
       const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
@@ -261,7 +263,7 @@ struct run_tiles {
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
         const inner_position p = inner_position_of(at, k);
-        // At the ends of a sequence a neighbour is missing, so nothing is assumed there.
+        // A step at the edge lacks a neighbour, so its position assumes nothing.
         now[k] = at_edge(p.time) ? here.template load<scalar>(position_of(at, p.time))
                                  : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
@@ -302,8 +304,6 @@ struct run_tiles {
       return simd::all_zero(scanrec::detail::zero_if_finite(m));
   }
 
-  // ---- within a tile ----------------------------------------------------------------------------
-
   // Whether any thread of the channel has found a value that is not finite.
   SCANREC_DEVICE bool column_is_nonfinite(const tile_position& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
@@ -316,7 +316,7 @@ struct run_tiles {
     return any;
   }
 
-  // Whether a thread has a complete segment and all its outputs are staged.
+  // Whether arrays are plain, the thread's segment is complete, and all outputs are staged.
   SCANREC_DEVICE bool takes_staged(const tile_position& at) const {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 with irregular sampling intervals on a GPU: gates and scales of every step, and their adjoint.
+// S5 with irregular sampling intervals on a GPU: the gates and the scales of B u at every step, and
+// their adjoint.
 // scanrec/detail/cpu/s5_intervals.hpp is the version for CPUs.
 #pragma once
 
@@ -14,7 +15,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Gate and scale of state p for a step, in the type of the system.
+/// Gate and scale of state p for a step, computed in R, the type of the system.
 template <class R>
 SCANREC_HD scanrec::detail::discretised_lanes<R> discretised_step(const s5_system<const R>& s,
                                                                   std::int64_t p, R interval) {
@@ -46,9 +47,9 @@ struct states_before {
   std::int64_t steps;
   int direction;  // 0: forward, 1: backward in time
 
-  /// The state before step t in the direction of time. Forwards, it is 0 if step t has a reset, or
-  /// if t is 0 and there is no initial state. Backwards, it is 0 if step t + 1 has a reset or does
-  /// not exist.
+  /// The state before step t, for a scan in this direction. Forwards, it is 0 if step t has a
+  /// reset, or if t is 0 and there is no initial state. Backwards, it is 0 if step t + 1 has a
+  /// reset or does not exist.
   SCANREC_DEVICE complex_of<R> at(std::int64_t b, std::int64_t t, std::int64_t p) const {
     const std::int64_t from = direction == 0 ? t - 1 : t + 1, later = direction == 0 ? t : from;
     // For both directions, a reset at a step lies between this step and the one before it in time.
@@ -63,10 +64,10 @@ struct states_before {
   }
 };
 
-/// Computes the adjoint of the discretisation from v, the gradients of the scan inputs in one
-/// direction. Writes the gradients of lambda and log_step, summed per chunk of rows. Writes the
-/// gradients of the intervals, or adds to them in the backward direction. Turns v into the
-/// gradients of B u. A warp processes one chunk.
+/// Computes the adjoint of the discretisation for the scan in one direction, from v, the gradients
+/// of its inputs. Writes the gradients of lambda and log_step, summed per chunk of rows. Writes the
+/// gradients of the intervals in the forward direction, and adds to them in the backward direction.
+/// Overwrites v with the gradients of B u. A warp processes one chunk.
 template <class R>
 struct steps_vjp {
   static constexpr int threads = device::warp_size, blocks_together = 16;

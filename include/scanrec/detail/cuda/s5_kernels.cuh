@@ -66,13 +66,14 @@ SCANREC_HD complex_of<double> in_double(complex_of<R> x) {
   return {static_cast<double>(x.re), static_cast<double>(x.im)};
 }
 
-/// The matrices of a system for real products. Each complex state takes two real columns of
-/// to_states, and two real rows of to_outputs.
+/// The matrices of a system as real matrices. Each complex state takes two columns of to_states,
+/// and two rows of to_outputs, for its real and imaginary parts.
 template <class R>
 struct s5_matrices {
   std::complex<R>* gate = nullptr;  // P; if step sizes vary, gate is unused and B is not scaled
   R* to_states = nullptr;           // H x 2P: scale * B, transposed
-  R* to_outputs = nullptr;          // 2P (bidirectional: 4P) x Q: C or 2 C, transposed
+  // 2P (bidirectional: 4P) x Q: C or 2 C, transposed, with imaginary parts negated
+  R* to_outputs = nullptr;
 };
 
 /// Gate and scale of state p, computed in double. If step sizes vary, the scale is 1 and the gate
@@ -274,7 +275,8 @@ struct row_range {
   SCANREC_HD static std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 };
 
-/// Sums the product of two arrays over rows, per chunk and channel. A block processes one chunk.
+/// Sums the element-wise product of two arrays over the rows of each chunk, per channel. A block
+/// processes one chunk.
 template <class R>
 struct dot_rows {
   static constexpr int threads = 128, blocks_together = 4;

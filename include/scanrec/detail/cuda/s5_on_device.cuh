@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The common part of s5() and s5_vjp() on GPUs: the system and its matrices, the workspace, and
-// products of rows.
+// matrix products over all rows.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A call for a system, and the layout of its workspace. The first bytes belong to the scans, which
-/// may rely on the contents that earlier calls left. The matrices of the system and all other
-/// arrays from `reserve` follow.
+/// A call of s5() or s5_vjp(), and the layout of its workspace. The first bytes belong to the
+/// scans, which may rely on the contents that earlier calls left. The matrices of the system and
+/// all other arrays from `reserve` follow.
 template <class Backend, class R>
 class s5_on_device : public scanrec::detail::s5_call<R> {
  public:
@@ -92,7 +92,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     per_number(kernel, kernel.count(), on.stream);
   }
   /// Queues `into = from * matrix`, or `into += from * matrix` if `adds`. The matrix may be
-  /// transposed. Each batch row and step is a row of `from` and `into`.
+  /// transposed. Each step of each batch row is one row of `from` and of `into`.
   template <class From, class Into>
   void map_rows(const products& of, const extents& shape, const sequence_view<From>& from,
                 const R* matrix, bool transposed, bool adds,
@@ -103,7 +103,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
       of.multiply(all.rows, wide, inner, piece<const R>(from, b),
                   {matrix, transposed ? inner : wide, transposed}, adds, piece<R>(into, b));
   }
-  /// Queues `into = x^T * y`. Each batch row and step is a row of x and y.
+  /// Queues `into = x^T * y`. Each step of each batch row is one row of x and of y.
   template <class X, class Y>
   void sum_over_rows(const products& of, const extents& shape, const sequence_view<X>& x,
                      const sequence_view<Y>& y, R* into) const {

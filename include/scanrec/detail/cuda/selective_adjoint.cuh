@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint kernel of selective scans. A block processes time from the end, with the gradients of
-// the states of its channels in registers. States are recomputed in three stages. From a
-// checkpoint, the states before every chunk are computed and kept. Within a chunk, the states
-// before every fourth step are. Finally the four steps are repeated, and their gates and states
-// stay in registers.
+// the states of its channels in registers. States are recomputed in three stages:
+// - From a checkpoint on, the kernel keeps the state before every chunk (selective_plan.cuh).
+// - From the state before a chunk on, it keeps the state before every fourth step.
+// - From each of these states, it repeats four steps with their gates and states in registers.
 //
 // g is the gradient of y = sum_n C x, and l that of x. n counts states, d channels, and `step` is
 // the step size:
 //
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]
 //
-// The gradients of the arguments at step t are:
+// The gradients of u, the step size, A, B and C are, at step t or summed over t:
 //
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
@@ -198,7 +198,7 @@ struct selective_vjp_kernel {
       }
     }
     // Turns the gradients of the states after a checkpoint interval into those of the states before
-    // it.
+    // it. The intervals are numbered from the end.
     SCANREC_DEVICE SCANREC_INLINE void vjp_interval(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * memory::checkpoint_interval;
       this->load_states(begin > 0 ? p.checkpoints : p.initial, x, begin > 0 ? number : 0);

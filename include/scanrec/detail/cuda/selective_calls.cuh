@@ -23,8 +23,8 @@ namespace detail {
 
 using scanrec::detail::real_part_of;
 
-/// Returns the problem. Throws if it has more states than a block supports; CPUs have no such
-/// limit.
+/// Returns the problem. Throws if a channel has more states than the kernels support; CPUs have no
+/// such limit.
 template <class Problem>
 Problem taken(const char* call, const Problem& p) {
   using V = typename Problem::value;
@@ -189,7 +189,8 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // A `kept` workspace must be zero after a call, so all that this call has used is cleared.
+  // Later calls rely on zeros in a `kept` workspace, so all memory that this call has used is
+  // cleared.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The assignment of the elements of a chunk (selective_plan.cuh) to the threads of a block. An
-// element is one step of one channel. A thread has runs of elements that are neighbours along
-// channels or along steps, whichever is contiguous in u. A run is loaded or stored by one access if
-// the array is aligned. Offsets are computed once and kept in shared memory, because registers are
-// needed for states.
+// element is one step of one channel. A thread has runs of elements: along steps if u is contiguous
+// along time only, else along channels. A run of a complete chunk is loaded or stored by one access
+// if the array is contiguous along it and aligned. Stores that add to an array are an exception.
+// Offsets are computed once and kept in shared memory, because registers are needed for states.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The calls that a kernel supports. `plain`: calls in which B and C vary with the step, without
-/// resets and intervals. `any`: all calls.
+/// The calls that a kernel supports. `plain`: calls without resets and intervals, in which B and C
+/// vary with the step. `any`: all calls.
 enum class selective_kind { plain, any };
 
 /// The axis along which the elements of a run are neighbours.
@@ -78,8 +78,8 @@ class selective_elements {
     else
       f(std::integral_constant<selective_runs, selective_runs::steps>());
   }
-  /// Moves to the chunk that begins at step `begin`, which is negative if the first chunk is
-  /// incomplete.
+  /// Moves to the chunk that begins at step `begin`. For an incomplete first chunk, `begin` is
+  /// negative.
   SCANREC_DEVICE SCANREC_INLINE void stand_at(std::int64_t begin) {
     begin_ = begin;
     idle_ = begin < 0 ? static_cast<int>(-begin) : 0;
@@ -103,7 +103,7 @@ class selective_elements {
     else
       return channel_of_run_ + of_run * (selective_threads * run / Shape::steps);
   }
-  /// The index of the k-th element of a run in rows in shared memory.
+  /// The index of the k-th element of a run in shared memory, where each step has a row.
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE int slot(int of_run, int k) const {
     return step_of<Along>(of_run, k) * row + channel_of<Along>(of_run, k);
@@ -121,15 +121,16 @@ class selective_elements {
 
   // ---- arrays -----------------------------------------------------------------------------------
 
-  /// Stores the offset of this thread's first element in the k-th array.
+  /// Stores the offset of this thread's first element in the k-th array, and records whether the
+  /// array allows access in runs.
   SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int k) {
     if (!rows.present() || !has_elements()) return;
     const auto& s = rows.strides;
     const std::int64_t first = rows.offset(at_.batch, 0, at_.channel);
     offsets_.store(k * Shape::with_elements + thread_,
                    first + step_ * s.time + channel_of_run_ * s.channel);
-    // Chunks begin a whole number of runs before the end, so all have the alignment of step time %
-    // run.
+    // Every chunk begins a whole number of runs before the end of time. So all chunks are aligned
+    // like the step with index p_.time % run.
     const std::int64_t beside = along_channels_ ? s.channel : s.time;
     const std::int64_t between = along_channels_ ? s.time : s.channel;
     const bool aligned =
@@ -187,7 +188,8 @@ class selective_elements {
   SCANREC_DEVICE SCANREC_INLINE run_of_values d_of(int of_run) const {
     return of_channels<Along>(d_, skip_runs_, of_run);
   }
-  /// Turns deltas into step sizes, and computes their slopes. Steps that do not exist have size 0.
+  /// Turns deltas into step sizes, and computes slopes: derivatives of step sizes by deltas. Steps
+  /// that do not exist have size 0.
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
                                               int first_run = 0) const {
@@ -243,7 +245,7 @@ class selective_elements {
       reset_mask_.store(slot<Along>(of_run, k), reset ? 1u : 0u);
     }
   }
-  /// Whether step t of a channel is reset.
+  /// Whether step t of the chunk has a reset for a channel.
   SCANREC_DEVICE SCANREC_INLINE bool reset(int t, int channel) const {
     if constexpr (plain)
       return false;

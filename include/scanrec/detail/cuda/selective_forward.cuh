@@ -12,8 +12,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Advances the states of a thread by four steps from t on. Calls each(j, i, a, last, x) for step t
-/// + j and state i, where a is the gate, and last and x are the states before and after the step.
+/// Advances the states of a thread by four steps from t on. Calls each(j, i, a, last, x) for state
+/// i at step t + j, where a is the gate, and last and x are the states before and after the step.
+/// If the step has a reset, a is 1 and last is 0.
 template <class Tile, class X, int S, class Each>
 SCANREC_DEVICE SCANREC_INLINE void run_four_steps(const Tile& tile, const X (&rate)[S], int t,
                                                   X (&x)[S], const Each& each) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The functions of selective scans on a GPU. For floats they use the special-function unit where it
-// is accurate enough. Instructions limit the speed of the kernels, and a gate then takes only two.
+// is accurate enough. The number of instructions limits the speed of the kernels, and with this
+// unit a real gate takes only two.
 #pragma once
 
 #include <cmath>
@@ -17,9 +18,9 @@ namespace detail {
 
 namespace simd = scanrec::simd;
 
-/// exp(step * A), where `rate` is gate_rate(A). For floats the error is 2 ULP, plus the effect of
-/// two roundings of the argument, 2^-23 |step * A|. Float results below the smallest normal number
-/// are 0.
+/// exp(step * A), where `rate` is gate_rate(A). For floats the error is 2 ULP, plus a relative
+/// error of 2^-23 |step * A| from two roundings of the argument. Float results below the smallest
+/// normal number are 0.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE V selective_gate(V step, V rate) {
   if constexpr (std::is_same_v<V, float>)
@@ -35,8 +36,8 @@ SCANREC_DEVICE SCANREC_INLINE V gate_rate(V rate) {
     return rate;
 }
 
-/// The same for complex numbers. The magnitude has the error above. The point on the unit circle
-/// has an error of 2 u + 2 u |angle|, where u is the unit roundoff.
+/// exp(step * A) for complex A. The magnitude has the error of the real function. The point on the
+/// unit circle has an error of 2 u + 2 u |angle|, where u is the unit roundoff.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> selective_gate(
     V step, const simd::complex_lanes<V>& rate) {
@@ -53,8 +54,9 @@ SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
   return scanrec::detail::parts_of<State> == 2 ? sum + sum : sum;
 }
 
-/// exp(-|x|), within 3 ULP. The argument of 2^x is split into two parts. Constants contain the
-/// signs, because negating a value would cost an instruction.
+/// exp(-|x|), within 3 ULP. Results below the smallest normal number may be 0. The exponent of the
+/// power of 2 is split into two parts. Constants contain the signs, because negating a value would
+/// cost an instruction.
 SCANREC_DEVICE SCANREC_INLINE float exp_of_minus_size(float x) {
   constexpr float log2e = 1.44269502f, rest = 1.92596299e-8f, ln2 = 0.693147182f;
   // Above 128 the result is 0. Without the limit, an infinity would be split into NaNs.
@@ -70,7 +72,8 @@ SCANREC_DEVICE SCANREC_INLINE float refined_reciprocal(float d) {
   return simd::fma(simd::fma(-d, near, 1.0f), near, near);
 }
 
-/// log(1 + exp(x)) and its slope, within 6 ULP. Above 20 they are x and 1.
+/// log(1 + exp(x)) and its slope, within 6 ULP. For x above 20 they are x and 1. Results below the
+/// smallest normal number may be 0.
 template <class V>
 SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> selective_softplus(V x) {
   if constexpr (!std::is_same_v<V, float>) {
@@ -93,7 +96,8 @@ SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> selective_softplus(V x) {
   }
 }
 
-/// 1 / (1 + exp(-x)) and its complement to 1, without cancellation, within 6 ULP.
+/// 1 / (1 + exp(-x)) and its complement to 1, without cancellation, within 6 ULP. Results below the
+/// smallest normal number may be 0.
 template <class V>
 struct value_and_complement {
   V value, complement;

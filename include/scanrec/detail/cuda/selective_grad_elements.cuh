@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The work per element of the adjoint of a selective scan. Before a chunk is processed backwards,
 // u, delta, z and the gradients of outputs are turned into step sizes and gradients of y.
-// Afterwards the gradients of u, delta and z are computed, and the contributions of the elements to
-// the gradients of D, the bias and the intervals. Here y = sum_n C x, and the output is
-// (y + D u) silu(z). The letters l, a and x are those of selective_adjoint.cuh.
+// Afterwards the gradients of u, delta and z are computed. So are the contributions of the elements
+// to the gradients of D, the bias and the intervals. Here y = sum_n C x, and the output is
+// (y + D u) silu(z), or y + D u if z is absent. The letters l, a and x are those of
+// selective_adjoint.cuh.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The part of a thread block of the adjoint that loads, transforms and writes the elements of a
-/// chunk.
+/// The part of the adjoint kernel that loads, transforms and writes the elements of a chunk.
 template <class Shape, selective_kind Kind>
 class selective_grad_elements : public selective_products<Shape, Kind> {
   using base = selective_products<Shape, Kind>;
@@ -69,8 +69,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       for (int of_run = 0; of_run < runs; ++of_run) this->template put<along.value>(of_run);
     });
   }
-  /// Adds the contributions to the gradients of D and the bias. Each lane of a channel adds a share
-  /// of the steps.
+  /// Adds a chunk's contributions to the gradients of D and the bias to this thread's running sums.
+  /// The lanes of a channel share the steps.
   SCANREC_DEVICE SCANREC_INLINE void add_elements() {
     SCANREC_KEEP_LOOP
     for (int t = this->lane_; t < Shape::steps; t += L) {
@@ -94,8 +94,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   // gradients of intervals, if these are computed.
   device::shared_array<V> y, y_grad;
   device::shared_array<run_of_values> keep, soft;
-  // Sums over states of l B and of A l a x. After put(), the terms of the gradients of the bias and
-  // of D.
+  // Sums over states of l B and of A l a x, where x is the state before the step. After put(), they
+  // are replaced by the terms of the gradients of the bias and of D.
   device::shared_array<value_pair<V>> sums;
   V of_d, of_bias;  // running sums of a checkpoint interval
 
