@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loops of the selective scan: lanes along channels, a few states of each channel in registers,
-// over steps whose rows are in cache. States of a step never reach memory, except in the adjoint.
-// There, gates and states of 128 steps stay in L2, for a few states of each channel at a time.
+// The loops over the steps of a selective scan. Rows are in cache, lanes are channels, and a loop
+// keeps a few states of each channel in registers. Only the adjoint stores values for every step:
+// gates, and their products with the previous states, of a few states at a time. For 128 steps
+// these stay in L2.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// B or C at some steps: shared by all lanes and varying with the step, or per lane and
-/// time-invariant. `State` is the lane of a state, real or complex.
+/// time-invariant. `State` holds one state, real or complex, of a pack of channels.
 template <class State>
 struct bc_rows {
   using scalar = simd::scalar_of<simd::real_lane_t<State>>;
@@ -22,10 +23,10 @@ struct bc_rows {
 
   const scalar* shared = nullptr;     // (block of states, step, state)
   const scalar* imaginary = nullptr;  // same layout
-  std::int64_t block = 0;             // elements between two blocks
+  std::int64_t block = 0;             // elements from one block to the next
   const State* constant = nullptr;    // (state)
 
-  /// The rows from `state` on, which becomes position 0. States that are read must be in one block.
+  /// The same rows with `state` at position 0. Positions that are read must be in one block.
   [[nodiscard]] SCANREC_INLINE bc_rows from(std::int64_t state) const {
     if (constant != nullptr) return {nullptr, nullptr, 0, constant + state};
     const std::int64_t at = state / width * block + state % width;
@@ -50,18 +51,18 @@ struct selective_rows {
   std::int64_t steps = 0;
   const lane* delta = nullptr;    // after bias, softplus and interval
   const lane* delta_u = nullptr;  // delta * u
-  lane* y = nullptr;              // sum of Re(C x), accumulated; null if not needed
+  lane* y = nullptr;              // accumulates the sum of Re(C x) over the states
   const lane* resets = nullptr;   // 1 in lanes that are reset at the step; null: no resets
   const bool* any_reset = nullptr;
   bc_rows<State> b, c;
 };
 
-/// Kernel variants: `any` handles all calls. `decaying` requires gates of at most 1, and B and C
-/// that vary with the step; it omits the tests for other cases.
+/// Kernel variants: `any` handles all calls. `decaying` requires gates of modulus at most 1, and B
+/// and C that vary with the step; it omits the tests for other cases.
 enum class selective_case { any, decaying };
 
-/// Sets the states to 0 in lanes that are reset. Returns delta with zeros in these lanes, where the
-/// gates are then 1.
+/// Sets the states to 0 in lanes that are reset. Returns delta with 0 in these lanes, so that their
+/// gates are 1.
 template <int NB, class Lane, class State>
 SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t t, Lane delta,
                                  State (&x)[NB]) {
@@ -71,7 +72,7 @@ SCANREC_INLINE Lane reset_states(const selective_rows<State>& rows, std::int64_t
   return simd::select(reset, simd::constant<Lane>(0), delta);
 }
 
-/// Runs NB states from `first` on through the steps. `Out` is whether y is needed.
+/// Computes all steps for NB states, the first of which is `first`. `Out`: whether y is needed.
 template <int NB, selective_case Case, bool Out, class State>
 [[gnu::noinline]] void run_states(const selective_rows<State>& given, const State* a_values,
                                   std::int64_t first, State* states) {
@@ -97,14 +98,14 @@ template <int NB, selective_case Case, bool Out, class State>
   simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA { states[first + i] = x[i]; });
 }
 
-/// Lane k of the result is the sum over the lanes of rows[k], by halves, upper onto lower, as in
-/// simd::sum.
+/// Returns a pack whose lane k is the sum of the lanes of rows[k]. As in simd::sum, upper halves
+/// are added to lower ones.
 template <class T, int N>
 SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N]);
 
 namespace lane_sums {
-// The lower or upper halves of all segments of 2 H lanes, of x and then of y. fold() adds the upper
-// halves to the lower ones.
+// Returns the lower (Upper = 0) or upper (Upper = 1) halves of all segments of 2 H lanes, first of
+// x, then of y. fold() adds the upper halves to the lower ones.
 template <int H, int Upper, class V, int... I>
 SCANREC_INLINE V fold_raw(V x, V y, std::integer_sequence<int, I...>) {
   return simd::detail::shuffle_raw<(I / H * 2 * H + Upper * H + I % H)...>(x, y);
@@ -139,8 +140,8 @@ SCANREC_INLINE simd::pack<T, N> sums_of_lanes(const simd::pack<T, N> (&rows)[N])
   return lane_sums::fold_all<N / 2>(rows);
 }
 
-/// Collects products for some steps and states, and adds their sums over lanes to an array (step,
-/// part, state).
+/// Collects products for some steps and states, and adds their sums over lanes to an array with
+/// axes (step, part, state). The parts are real and, if states are complex, imaginary.
 template <int NB, class State>
 struct summed_products {
   using lane = simd::real_lane_t<State>;
@@ -174,8 +175,8 @@ struct summed_products {
   }
 };
 
-/// Additional rows of the adjoint, for some steps of one pack of channels. `b_sums` and `c_sums`
-/// are (step, part, state).
+/// Additional rows of the adjoint, for some steps of one pack of channels. l is the gradient of the
+/// state x, and a the gate. `b_sums` and `c_sums` have axes (step, part, state).
 template <class State>
 struct selective_grad_rows {
   using lane = simd::real_lane_t<State>;
@@ -184,13 +185,13 @@ struct selective_grad_rows {
   lane* delta_u_sum = nullptr;   // accumulates the sum of Re(conj(l) B)
   lane* gate_sum = nullptr;      // accumulates the sum of Re(conj(l) A a x[t-1])
   scalar* b_sums = nullptr;      // accumulates sums over lanes of l delta u; null if not needed
-  scalar* c_sums = nullptr;      // the same for y_grad conj(x)
+  scalar* c_sums = nullptr;      // accumulates sums over lanes of y_grad conj(x), or null
   std::int64_t sums_stride = 0;
-  State* kept = nullptr;  // memory for 2 NB states per step
+  State* kept = nullptr;  // memory for a and a x[t-1] of NB states, per step
   std::int64_t end = 0;   // the first idle step, see vjp_states
 };
 
-/// Sums over steps, (state); null if not needed.
+/// Sums over steps, one pack per state. `b` and `c` are null if B or C varies with the step.
 template <class State>
 struct selective_grad_sums {
   State* a_values = nullptr;
@@ -198,10 +199,10 @@ struct selective_grad_sums {
   State* c = nullptr;
 };
 
-/// Runs NB states from `first` on through the steps, then their gradients backwards. `states` are
-/// the states before the steps. `grads` are the gradients after the steps on entry, and before them
-/// on return. The number of steps is a multiple of 16. The last steps may be idle: delta, delta_u
-/// and y_grad are 0 there.
+/// Recomputes NB states, the first of which is `first`, then computes gradients backwards. `states`
+/// are the states before the steps. `grads` holds the gradients of the states after the steps on
+/// entry, and of those before the steps on return. The number of steps is a multiple of 16. The
+/// last steps may be idle: delta, delta_u and y_grad are 0 there.
 template <int NB, selective_case Case, class State>
 [[gnu::noinline]] void vjp_states(const selective_rows<State>& given,
                                   const selective_grad_rows<State>& given_grads,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Common part of the forward pass and the adjoint of a selective scan, for one pack of channels:
-// loads rows into cache as packs, and the values that all steps share.
+// Common part of the forward pass and the adjoint of a selective scan, for one pack of channels. It
+// loads rows into cache as packs, and also loads the values that all steps share.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class selective_tile {
       grows_ = grows_ ||
                !simd::all_zero(simd::select_less(zero(), part_of<0>(a_values_[n]), one(), zero()));
   }
-  /// Moves to a position without loading the values per state.
+  /// Moves to a position, and loads D and the bias, but no values per state.
   void stand_at_channels(const selective_position& position) {
     at_ = position;
     d_ = load_channels(p_.d), bias_ = load_channels(p_.bias);
@@ -113,7 +113,8 @@ class selective_tile {
       std::fill_n(to, p_.states, simd::constant<state>(0));
   }
 
-  /// Loads the rows of some steps into cache. Steps from `steps` up to `padded` get a delta of 0.
+  /// Loads the rows of `steps` steps into cache, and appends idle steps, whose delta is 0, up to
+  /// `padded`.
   template <bool Slopes>
   selective_rows<state> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     load(p_.u, begin, steps, u_), load(p_.delta, begin, steps, delta_);
@@ -173,14 +174,14 @@ class selective_tile {
   }
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
-  /// `width` is the number of states in a pack of B or C, which does not depend on W. padded()
-  /// rounds a number of states up to whole packs.
+  /// `width` is the number of states in a block of B or C (bc_rows); it does not depend on W.
+  /// padded() rounds a number of states up to whole blocks.
   static constexpr std::int64_t width = bc_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
  private:
-  // Loads the resets of these steps. Returns whether there are any. Lanes without a channel are
-  // reset whenever a channel is, so that a B or C that is not finite does not stay in them.
+  // Loads the resets of some steps, and returns whether there are any. Lanes without a channel are
+  // reset whenever a channel is. Otherwise NaN from a B or C that is not finite would stay in them.
   bool set_resets(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     if (!p_.resets.present()) return false;
     bool any = false;
@@ -225,7 +226,7 @@ class selective_tile {
   state *a_values_, *b_constant_, *c_constant_;
   lane d_, bias_;
   bool grows_ = false;   // whether some A has a positive real part
-  bool decays_ = false;  // whether all gates of these steps are at most 1
+  bool decays_ = false;  // whether all gates of the loaded steps have modulus at most 1
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

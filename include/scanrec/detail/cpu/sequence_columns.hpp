@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stores the maps of a work item as matrix columns, in which the slots of a sequence (one per step,
-// see map_scan in materialised.hpp) are contiguous. Steps are loaded and finished with lanes along
-// either axis.
+// Stores the maps of a work item as matrix columns: the slots of a sequence (one per step, see
+// map_scan in materialised.hpp) are contiguous. A buffer, whose lanes lie along either axis, holds
+// steps while they are loaded or finished.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 enum class shared_gate { nothing, along_channels, in_time };
 
 /// The inputs, factors and resets of a work item's sequences. Sequence (channel, row) has number
-/// channel * rows + row. If channels share factors, the sequence of the first channel holds them.
-/// If a factor is shared in time, factors[channel] holds it.
+/// channel * rows + row. If channels share factors, the sequence of the first channel in the row
+/// holds them. If a factor is shared in time, factors[channel] holds it.
 template <class Columns, class T>
 struct sequence_columns {
   using maps = map_planes<T>;
@@ -35,7 +35,7 @@ struct sequence_columns {
     return any_resets && resets[sequence * length + t] != 0;
   }
 
-  /// Whether the slots of a line from `begin` on are needed without their factors.
+  /// Whether only the inputs of the slots of a line from `begin` on are needed, not the factors.
   bool states_only(std::int64_t line, std::int64_t begin) const {
     return gate == shared_gate::in_time ? begin > 1 : !has_factors(channels_of(line).first);
   }
@@ -48,7 +48,7 @@ struct sequence_columns {
       for (std::int64_t t = begin; t < end; ++t)
         resets[sequence(c, row) * length + t] = from.reset(t * plan->width + c - first) != 0;
   }
-  /// Copies the states of the slots to a buffer.
+  /// Copies the states in the slots [begin, end) of a line to a buffer.
   void give(const maps& to, std::int64_t line, std::int64_t begin, std::int64_t end) const {
     transpose<false>(to, line, begin, end);
   }
@@ -56,7 +56,7 @@ struct sequence_columns {
   shared_gate gate;
   bool any_resets;
   std::int64_t rows, channels, steps;
-  std::int64_t length;  // elements of a sequence
+  std::int64_t length;  // elements of a sequence: `steps`, rounded up to whole chunks
   T* inputs;            // replaced by states later
   T* factors;
   unsigned char* resets;
@@ -75,8 +75,8 @@ struct sequence_columns {
     return {line / plan->channel_lines(), first, first + plan->line};
   }
 
-  // Transposes slots and channels between a line and its sequences, in squares. A line of one
-  // channel needs no transposition.
+  // Transposes slots and channels, in squares, from a line to its sequences or (if not `There`)
+  // back. With lanes along time a line has one channel, and packs are copied.
   template <bool There>
   [[gnu::noinline]] void transpose(maps m, std::int64_t line, std::int64_t begin,
                                    std::int64_t end) const {
@@ -89,7 +89,7 @@ struct sequence_columns {
       for (; whole + lanes <= end; whole += lanes)
         for (std::int64_t c = 0; c < channels; c += lanes)
           transpose_square<There>(m, row, c, whole);
-    // The slots after the last whole square.
+    // The slots after the last whole square or pack.
     for (std::int64_t c = first; c < last; ++c) {
       T* const x = inputs_of(sequence(c, row));
       T* const a = factors_of(sequence(c, row));

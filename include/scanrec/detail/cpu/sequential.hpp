@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sequential loop: one sequence, one step after another. It is the reference of the tests.
+// The sequential backend: one sequence after another, step by step. It is the reference of the
+// tests.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Runs steps [begin, end) of the sequence that `r` points at, from state x.
+/// Runs steps [begin, end) of the sequence at `r`, starting from state x. Returns the last state.
 template <class R, class State>
 State run_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
                    auto& running) {

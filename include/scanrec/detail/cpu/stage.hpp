@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging: copies a block of a recurrence to memory with contiguous lanes, and its outputs back.
+// Staging: copies the arrays of a block to memory with contiguous lanes, and its outputs back.
 //
-// Kernels see whole vectors only. Arrays with other strides along the lanes are staged: a few rows
-// at a time, in storage type, padded with zeros. If a call stages any array, it also stages packs
-// with lanes past the last channel. Staging reads all inputs of a block before it writes anything,
-// so it supports every permitted aliasing.
+// Arrays that are not contiguous along the lanes are staged, except inputs that all lanes share. A
+// few rows are copied at a time, in storage type. If a call stages any array, it also stages packs
+// with lanes past the last channel, padded with zeros. Staging reads all inputs of a block before
+// it writes any output, so it supports every permitted aliasing.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ template <class S>
           from.data[r * from.row_stride + c * from.column_stride];
 }
 
-/// The staged copy of one block. The fields of R point at the first element of the block. The
-/// fields of the copy point at the first staged element.
+/// The staged copy of one block. The fields of R point at the first element of the block. In the
+/// copy, fields that are staged point at the copy of that element.
 template <class R>
 class staged_block {
  public:
@@ -43,14 +43,14 @@ class staged_block {
   /// Most elements of a block, per array.
   static constexpr std::int64_t elements = largest <= 16 ? 256 : 64;
 
-  /// Most lanes of a pack. If a recurrence reads neighbours, the rows before and after the block
-  /// are staged too, so memory_ has room for two more rows of this size.
+  /// Most lanes of a pack. The rows before and after the block may be staged too, so memory_ has
+  /// room for two more rows of this size.
   static constexpr std::int64_t most_lanes = 16;
 
   /// `where` has at most `lanes` channels, or one channel if lanes are along time. With `writes`
-  /// the outputs are staged too. If a recurrence reads a neighbour of the step, the neighbour is
-  /// staged if it is within the sequence, which has `sequence_steps` steps. A reset at a neighbour
-  /// is staged even outside of the sequence, if the mask has an entry there.
+  /// the outputs are staged too. For reset masks, and inputs that are read at a neighbouring step,
+  /// the rows before and after the block are staged if they are within the sequence, which has
+  /// `sequence_steps` steps. If a mask has an entry next to the sequence, it is staged too.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
@@ -140,16 +140,15 @@ class staged_block {
 };
 
 /// Like standing_at, but returns an unchanged copy if both offsets are 0. In a small call, writing
-/// the addresses would delay the next copy, which reads them at once.
+/// the addresses would delay the next copy of the recurrence, which reads them immediately.
 template <class R>
 SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
   return time == 0 && channel == 0 ? r : standing_at(r, time, channel);
 }
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels per
-/// pack. If all arrays have whole vectors of lanes, the piece is the block. Otherwise pieces of one
-/// pack and a few rows are staged, with their outputs if `writes`. With `Lanes` of 1 nothing is
-/// staged.
+/// pack. If no array needs staging, or `Lanes` is 1, the only piece is the block. Otherwise a piece
+/// has one pack of channels and a few steps, and is staged, with its outputs if `writes`.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
@@ -170,8 +169,9 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   }
 }
 
-/// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece. A step
-/// at the edge of the sequence whose neighbour does not exist is a separate part and not inside.
+/// Calls f(recurrence at the part, part, inside) for the parts of a piece. If R reads a
+/// neighbouring step that does not exist for the first or last step of the sequence, that step is a
+/// part of its own, with `inside` false.
 template <class R, class F>
 SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t sequence_steps, F f) {
   const std::int64_t first = piece.begin + (halo_of<R> < 0 && piece.begin == 0 ? 1 : 0);
@@ -188,7 +188,7 @@ SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t seque
 
 /// Like for_channel_pieces, with lanes along time: pieces of one channel, in order within each
 /// channel. If addresses descend along the steps, channels are taken in descending order too, so
-/// that the block is one descending sweep.
+/// that addresses descend through the whole block.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_time_pieces(const R& r, const block& where, const lane_layout& layout,
                                     std::int64_t sequence_steps, bool writes, F f) {

@@ -22,11 +22,12 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// The accumulation of one summed gradient.
+/// The accumulation of one summed gradient. At the end of its scope (a tile, batch row or work
+/// item) a sum is written to the gradient or added to totals.
 struct sum_plan {
   bool active = false;
-  bool time_kept = false;      // one sum per step, complete at the end of every tile
-  bool row_scope = false;      // complete at the end of a batch row; else of a work item
+  bool time_kept = false;      // one sum per step; the scope is a tile
+  bool row_scope = false;      // the scope is a batch row; else, without time_kept, a work item
   bool complete = false;       // the scope contains every term; else the sum is added to totals
   scanrec::strides strides{};  // of the accumulators of one scope
   std::int64_t elements = 0;
@@ -42,8 +43,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// Layout of the scratch memory of a call, in bytes from an aligned start.
 struct scratch_layout {
   using offsets = std::array<std::int64_t, most_outputs>;  // of the accumulators of each output
-  // `reductions`, `recomputed` and `sums` are offsets in the memory of a worker, which begins with
-  // its slots. `worker` is its size. All others are offsets in the whole scratch.
+  // `reductions`, `recomputed` and `sums` are offsets in the memory of a worker, which has `worker`
+  // bytes and begins with slots (the carries from step to step). The others are offsets in the
+  // whole scratch, which has `bytes` bytes.
   std::int64_t reductions = 0, recomputed = 0, worker = 0;
   offsets sums{}, item_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
@@ -67,7 +69,8 @@ struct step_plan {
     step_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = ahead.time >= memory::checkpoint_interval;  // already prefetched
+    // With such a distance, the adjoint has already prefetched the whole interval.
+    const bool there = ahead.time >= memory::checkpoint_interval;
     if (lanes.along == recurrence::lane_axis::time || there) back.ahead = {};
     return back;
   }
@@ -91,8 +94,8 @@ struct tile_plan : step_plan {
   // Private to the backend.
   bool hands_on = false;       // work items pass carries and sums from tile to tile
   bool items_whole = false;    // a worker processes all tiles of a work item in order
-  bool in_blocks = false;      // no task waits for another, so each worker begins with its share
-  bool rows_together = false;  // all rows of a work item process a tile before the next tile
+  bool in_blocks = false;      // no task waits for another, so each worker begins with its block
+  bool rows_together = false;  // each tile is processed for all rows before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
@@ -100,7 +103,7 @@ struct tile_plan : step_plan {
   detail::recompute_scratch recomputed{};  // per worker
   detail::scratch_layout scratch{};
 
-  /// Work items that are in progress at the same time: all, or one per worker.
+  /// Number of work items that are in progress at the same time: all, or one per worker.
   [[nodiscard]] std::int64_t open_items() const { return items_whole ? threads : items; }
 };
 
@@ -118,13 +121,14 @@ constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
   return (a + power - 1) & -power;
 }
 
-/// Scratch for one pack of lanes along an axis, in bytes: the carry from step to step, the partial
-/// map of a tile, and a state between tiles. kernel_table_of asserts that its types have these
-/// sizes.
+/// Bytes of scratch per pack of lanes. A slot is the carry from step to step with running sums, a
+/// reduction the map of a tile, and a carry the state between two tiles. kernel_table_of asserts
+/// that its types have these sizes.
 struct pack_bytes {
   std::int64_t lanes, slot, reduction, carry;
 
-  /// A pack of channels, a pack of steps (four times as many, of one channel), or one element.
+  /// A pack of channels, a pack of steps of one channel (with four times as many lanes), or one
+  /// element.
   constexpr pack_bytes(const recurrence_sizes& p, const lane_layout& layout)
       : lanes(layout.single ? 1 : p.pack_lanes),
         slot(p.carried_bytes * lanes),
@@ -144,8 +148,8 @@ struct pack_bytes {
   }
 };
 
-/// The part of the problem that belongs to a work item: groups, batch rows and channels, and all
-/// time.
+/// The part of the problem that belongs to a work item: some groups, batch rows and channels, with
+/// all steps.
 inline region item_box(const tile_plan& plan, std::int64_t item) {
   if (plan.items == 1) return {{0, 0, 0, 0}, plan.shape};
   const std::int64_t strip = item % plan.strips;
@@ -175,8 +179,8 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
     s.recomputed += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);
   }
   s.worker = s.recomputed + lines(1, plan.recomputed.bytes);
-  // There is a page between the memory of two workers. Hardware prefetches lines of a page after
-  // those that one worker writes, and would take them from the other worker.
+  // There is a page between the memory of two workers. After lines that one worker writes, hardware
+  // prefetches the next lines of the page. It must not take these from the cache of another worker.
   if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.bytes = s.ready = s.carries;

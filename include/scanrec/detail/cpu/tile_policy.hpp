@@ -15,23 +15,25 @@ struct tile_policy {
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 128;
-  /// Time is split in calls with fewer packs of sequences than this: one pack for each of 128
-  /// threads.
+  /// Time is split only if there are fewer work items than this even with the narrowest strips
+  /// (usually one pack): one work item for each of 128 threads.
   static constexpr std::int64_t enough_packs = 128;
-  /// A call with fewer elements per pack than this needs fewer packs, because it uses fewer
-  /// threads.
+  /// A small call uses fewer threads. Then it is enough to have one work item for this many
+  /// elements.
   static constexpr std::int64_t elements_per_pack = 8 * 1024;
-  /// Most tiles of a work item whose time is not split, and fewest steps of one with several tiles.
-  /// Different workers may process such tiles one after another. With several tiles, the call
-  /// stores the carries of all sequences.
+  /// Limits for work items whose time is not split: the most tiles, and the fewest steps of a work
+  /// item with several tiles. Different workers may process such tiles one after another. The call
+  /// then stores the carries between tiles. Calls with a sum that has one value per step have tiles
+  /// of `sum_steps` steps instead.
   static constexpr std::int64_t most_turns = 16;
   static constexpr std::int64_t least_steps_in_turns = 1024;
-  /// Steps between two flushes of running sums: a lane adds this many terms in the compute type.
+  /// Steps between two flushes of running sums. A lane adds at most this many terms in the compute
+  /// type.
   static constexpr std::int64_t sum_steps = detail::sum_steps;
   /// Bytes of carries per strip of channels, which stay in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;
-  /// Most bytes of the inputs and states of one checkpoint interval that is recomputed. The pass
-  /// over these steps then finds both in L2.
+  /// Most bytes of the inputs and recomputed states of one checkpoint interval of a strip. The
+  /// adjoint of the interval then finds both in L2.
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Bytes between the scratch of two workers.
   static constexpr std::int64_t page_bytes = 4 * 1024;
@@ -39,24 +41,25 @@ struct tile_policy {
   /// narrow pieces. It decreases with the number of threads, down to `least_piece_bytes`.
   static constexpr std::int64_t piece_bytes = 256;
   static constexpr std::int64_t least_piece_bytes = 32;
-  /// Narrowest strips of a sum over channels, if there are few work items. Strips of this width are
-  /// about as fast as whole rows.
+  /// With lanes along channels, a call with a sum over channels and few work items is divided into
+  /// strips of about this width or more. They are about as fast as whole rows.
   static constexpr std::int64_t least_strip_bytes = 2 * 1024;
   /// Elements below which a work item is not worth claiming on its own, in large calls.
   static constexpr std::int64_t item_elements = 32 * 1024;
   /// Elements per thread below which another thread costs more than it saves.
   static constexpr std::int64_t thread_elements = 32 * 1024;
-  /// Stores are non-temporal if a call touches at least this many bytes.
+  /// Stores are non-temporal if a call touches at least this many bytes and they fill cache lines.
   static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
-  /// Steps per load of the carry, for arrays in memory (whole rows in address order) and in cache.
+  /// Steps per load of the carry, for arrays in memory and in cache. Arrays in memory are read row
+  /// by row, in the order of addresses, so the carry is loaded at every step.
   static constexpr std::int64_t steps_from_memory = 1;
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more bytes than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
   /// Prefetch distance of a descending pass with lanes along time, in packs.
   static constexpr std::int64_t prefetch_packs = 8;
-  /// Prefetch distance with lanes along channels if there are gaps between rows, as in a packed
-  /// buffer, or a strip is a piece of rows: bytes of one array.
+  /// Prefetch distance with lanes along channels, in bytes of one array. It is used if there are
+  /// gaps between rows, as in a packed buffer, or if a strip is a piece of a row.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
   /// Most bytes of a checkpoint interval that is prefetched as a whole if states are recomputed.
   static constexpr std::int64_t prefetch_interval_bytes = 128 * 1024;

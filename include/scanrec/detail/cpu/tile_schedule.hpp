@@ -2,14 +2,16 @@
 // The driver of the tiled backend: runs the work items and tiles of a plan in order, for any
 // recurrence.
 //
-// A work item is a strip of channels of some batch rows. If there are enough work items, each
-// processes its time in order. If there are few, time is split. Each tile is then reduced to one
-// map per sequence when it is first read. Carries are computed from these maps in tile order. The
-// tile is processed while it is still in L2, so that every array is read from memory once. A worker
-// that knows the carry reduces and processes the tile in one pass, with the same bits.
+// A work item is a strip of channels of some batch rows. If there are enough work items, the steps
+// of each are processed in order. If there are few, time is split. A tile, unless it is the last,
+// is then reduced to one map per sequence when it is first read. Carries are computed from these
+// maps in tile order. The tile is processed while it is still in L2, so that every array is read
+// from memory once. A worker that already knows the carry may reduce and process the tile in one
+// pass, with the same bits.
 //
 // Work items that do not wait for others are assigned to workers in blocks. Other tasks are claimed
-// in order from one counter, and sums over broadcast axes are added in the same order.
+// in order from one counter. Sums over broadcast axes are added in the order of work items and
+// tiles.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +62,8 @@ class tile_schedule {
       for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task, none);
     } else {
       run_on(given, plan_.threads, [this](int worker) {
-        // If work items are processed from the last to the first, each worker still begins with its
-        // own block of them.
+        // If work items are processed from the last to the first, each worker still begins with the
+        // block of work items that it would have in the other order.
         tasks_.work_off(
             falls() ? plan_.threads - 1 - worker : worker,
             [&](std::int64_t task, std::int64_t& next) { run_task(worker, task, next); });
@@ -84,10 +86,10 @@ class tile_schedule {
     std::int64_t item;
     std::int64_t open;  // index among the work items in progress, which keep carries and sums
     step_plan run;
-    sum_view* sums = nullptr;  // per output; null: none is a sum
+    sum_view* sums = nullptr;  // per output; null if no output is a sum
   };
 
-  // May claim the next task early, and returns it in `next`.
+  // Runs a task. May claim another task early, and then stores it in `next`.
   void run_task(int worker, std::int64_t task, std::int64_t& next) {
     job j{item_box(plan_, item_of(task)),
           worker * layout_.worker,
@@ -108,18 +110,20 @@ class tile_schedule {
     if (plan_.streaming) simd::stream_fence();
   }
 
-  // Tile-major order: the tile that a tile waits for was claimed `items` tasks before it.
+  // If tasks are tiles, they are in tile-major order: the previous tile of a work item, for which
+  // its next tile may wait, was claimed `items` tasks earlier.
   std::int64_t item_of(std::int64_t task) const {
     if (!plan_.items_whole) return task % plan_.items;
     return falls() ? plan_.items - 1 - task : task;
   }
-  // Whether work items are processed from the last to the first. This is the case if addresses
-  // descend along the steps, because hardware prefetchers then continue from one sequence to the
-  // next. Sums that are added in the order of work items rule it out.
+  // Whether work items are processed from the last to the first. This is the case if tasks are
+  // whole work items, and lanes are steps with descending addresses: hardware prefetchers then
+  // continue from one sequence to the next. Sums that are added in the order of work items rule it
+  // out.
   bool falls() const { return plan_.items_whole && plan_.lanes.reversed && !in_turns_; }
 
-  // The distance from one tile to another. The pass over the first, which is in cache, prefetches
-  // the second.
+  // The distance between the tiles of two tasks. The pass over the tile of `task`, which is in
+  // cache, prefetches the tile of `other`.
   recurrence::lookahead from_to(std::int64_t task, std::int64_t other) const {
     const extents by =
         difference(item_box(plan_, item_of(other)).begin, item_box(plan_, item_of(task)).begin);
@@ -141,7 +145,7 @@ class tile_schedule {
     finish_sums(j, scope::item);
   }
 
-  // Processes time in order, from the first step to the last, for all rows of the box.
+  // Processes all steps in order, for all rows of the box.
   void run_item(job& j) {
     clear_sums(j, true);
     bind_sums(j);
@@ -174,9 +178,10 @@ class tile_schedule {
     ready_[plan_.open_items() + j.open].store(0, std::memory_order_relaxed);
     for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) run_tile(j, tile, nullptr);
   }
-  // Processes one tile of a work item: reduces it, takes the carry, passes the carry on,
-  // runs it. If the carry is known, reducing and running may be one pass. If time is not split, the
-  // carry after the tile is its last state.
+  // Processes one tile of a work item. If time is split, it reduces the tile, takes the carry
+  // before it, passes on the carry after it, and then runs the tile. If the carry before it is
+  // already known, reducing and running may be one pass. If time is not split, or a carry would not
+  // be finite, it passes on the carry after the run.
   void run_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
@@ -194,7 +199,7 @@ class tile_schedule {
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
     // If threads share the tiles of a work item, its first tile is reduced before it is run, even
-    // though its carry is known. The next tiles then wait for the reduction only.
+    // though its carry is known. The next tile then waits for the reduction only.
     const bool awaited = tile == 0 && next != nullptr && plan_.items < plan_.threads;
     const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
@@ -269,14 +274,16 @@ class tile_schedule {
     std::fill_n(position, elements * sum.wide_bytes, std::byte{0});
   }
 
-  // Clears the accumulators whose scope begins: those of a work item, or those within it.
+  // Clears the accumulators whose scope begins: with `within_item` a row or a tile, otherwise a
+  // work item. If all rows are processed together, `within_item` clears all accumulators.
   void clear_sums(const job& j, bool within_item) {
     for_sums([&](const sum_plan& sum, int output) {
       const bool inner = plan_.rows_together || scope_of(sum) != scope::item;
       if (inner == within_item) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
-  // Points the outputs at the accumulators of this worker, relative to the box.
+  // Points the outputs at the accumulators of this worker, relative to the box. Clears those that
+  // have one value per step.
   void bind_sums(job& j) {
     for_sums([&](const sum_plan& sum, int output) {
       j.sums[output] = {sums_of_worker(j, output), -offset_of(j.box.begin, sum.strides),
@@ -284,8 +291,8 @@ class tile_schedule {
       if (sum.time_kept) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
-  // Stores the sums whose scope ends here, or adds them to totals in the order of work items. A
-  // work item keeps its turn until it ends.
+  // Writes the sums with scope `ending` to the gradients, or adds them to totals in the order of
+  // work items. A work item keeps its turn until it ends.
   void finish_sums(const job& j, scope ending) {
     if (in_turns_ && ending == scope::item) tasks_.await(turn_, j.item, j.task);
     for_sums([&](const sum_plan& sum, int output) {
@@ -302,8 +309,8 @@ class tile_schedule {
     kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                            sum.total_strides);
   }
-  // Like finish_sums, if several workers may process the tiles of a work item: the sums of tiles
-  // are added in order.
+  // Like finish_sums, for sums of rows and work items that run_tile processes, perhaps on several
+  // workers. The sums of their tiles are added in order.
   void finish_item_sums(const job& j, std::int64_t tile) {
     std::atomic<std::int64_t>& added = ready_[plan_.open_items() + j.open];
     tasks_.await(added, tile, j.task);
@@ -355,8 +362,9 @@ class tile_schedule {
   const tile_plan& plan_;
   const scratch_layout& layout_;
   std::byte* memory_;
-  std::atomic<std::int64_t>* ready_ = nullptr;  // per work item: number of tiles with known carry,
-                                                // then number of tiles whose sums have been added
+  // For each open work item, the number of carries that it has passed on. After these counters, for
+  // each open work item, the number of tiles whose sums have been added.
+  std::atomic<std::int64_t>* ready_ = nullptr;
   bool any_sums_ = false;
   bool in_turns_ = false;  // whether any sum is added to totals
   task_queue tasks_;

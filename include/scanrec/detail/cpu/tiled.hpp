@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory.
+// The default backend on CPUs: cache-sized tiles, SIMD lanes, threads, one pass over memory.
 // choose_tiles.hpp makes the plan, tile_schedule.hpp runs it, and kernels_by_channel.hpp,
 // kernels_by_time.hpp and kernels_by_element.hpp process tiles.
 #pragma once
@@ -56,10 +56,11 @@ inline tile_plan describe(const tiled& backend, const problem& p) {
 }
 
 /// Bytes that the tiled backend allocates for a problem, without the stacks of threads. Workspaces
-/// of at most 8 KiB are on the stack. Without summed gradients this is less than 1/256 of one
-/// (batch, time, channel) array plus a constant per thread. A sum takes its own size in the wide
-/// type (double for float), per thread and once more. A sum with a value per step also takes one
-/// state for every sequence of the rows that it adds.
+/// of at most 8 KiB are on the stack. Without summed gradients a workspace is smaller than 1/256 of
+/// one (batch, time, channel) array plus a constant per thread. A summed gradient takes at most
+/// its own size in the wide type (double for float) for totals, as much per thread, and as much per
+/// work item in progress if work items have several tiles. A sum with one value per step also takes
+/// the states of all sequences of a work item, per thread.
 inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p).workspace_bytes;
 }

@@ -2,9 +2,9 @@
 // The lower triangular matrix L[i][j] = gate[j + 1] ... gate[i] of a chunk of steps. The states are
 // L times the inputs. Needs Eigen.
 //
-// L is never applied above its diagonal, not even as zeros: blocks on the diagonal are solved by
-// substitution, and only blocks strictly below it are products. So a value that is not finite does
-// not affect earlier states.
+// L is never applied above its diagonal, not even as zeros: blocks on the diagonal are applied by
+// substitution, and only blocks strictly below it by matrix products. So a value that is not finite
+// does not affect earlier states.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct triangle_offsets {
   }
 };
 
-/// Prevents Eigen from starting threads in the calling thread.
+/// While an object of this class exists, Eigen uses no threads other than the one that created it.
 class one_thread {
  public:
 #if defined(_OPENMP)
@@ -72,7 +72,7 @@ class triangle {
   }
 
   /// Builds the triangle for these factors. The first factor applies to the state before the chunk
-  /// only, not to inputs. Products are computed in the wide type and rounded once.
+  /// only, not to inputs. Products are computed in the wide type, then rounded to T.
   void build(const T* factors, std::int64_t steps) {
     factors_ = factors, factor_stride_ = 1, steps_ = steps, first_row_ = 0;
     for (std::int64_t i = 0; i < steps; ++i) {
@@ -82,12 +82,12 @@ class triangle {
       Eigen::Map<row>(below_ + i * stride_, end) = wides(running_, end).template cast<T>();
     }
   }
-  /// Builds the triangle for equal factors. The last block of rows contains every block of the
-  /// others.
+  /// Builds the triangle for equal factors. Only its last block of rows is stored, because that
+  /// contains every block below the diagonal.
   void build_toeplitz(const T& factor, std::int64_t steps) {
     factors_ = &factor, factor_stride_ = 0, steps_ = steps, first_row_ = last_block();
     const std::int64_t most = last_block() + triangle_block;
-    running_[most] = wide(1);  // powers from the highest to the lowest
+    running_[most] = wide(1);  // running_[d] is factor^(most - d)
     for (std::int64_t d = most; d > 0; --d) running_[d - 1] = simd::mul(running_[d], wide(factor));
     for (std::int64_t i = 0; i < triangle_block; ++i)
       Eigen::Map<row>(below_ + i * stride_, last_block()) =
@@ -101,8 +101,8 @@ class triangle {
       apply_panel(inputs + c * apart, apart, std::min(panel, columns - c));
   }
 
-  /// The map of `steps` steps: stores the weights of the inputs in the last state, and returns the
-  /// factor.
+  /// Computes the map of `steps` steps. Stores the weights of the inputs in the last state, and
+  /// returns the factor of the state before the steps.
   wide build_last_row(const T* factors, std::int64_t factor_stride, std::int64_t steps) {
     steps_ = steps;
     wide product(1);
@@ -112,8 +112,8 @@ class triangle {
     }
     return product;
   }
-  /// Computes the offset of that map for each column of inputs: the last state from an initial
-  /// state of 0.
+  /// Computes the offset of the map of build_last_row for each column of inputs: the last state
+  /// from an initial state of 0.
   void reduce(const T* inputs, std::int64_t apart, std::int64_t columns, wide* offsets,
               std::int64_t offset_stride) const {
     const Eigen::Map<const row_vector> weights(last_row_, steps_);
@@ -144,7 +144,7 @@ class triangle {
       const std::int64_t n = std::min(triangle_block, steps_ - s);
       substitute(inputs + s, apart, columns, s, n);
       if (s == 0) return;
-      // A Toeplitz matrix has all blocks in its last block of rows.
+      // If L is Toeplitz, these blocks are the last s columns of the stored block of rows.
       const T* const first = below_ + (first_row_ == 0 ? s * stride_ : first_row_ - s);
       const Eigen::Map<const rows, 0, stride> factor(first, n, s, stride(stride_));
       if (columns == 1) {
@@ -189,7 +189,7 @@ class triangle {
 
   T* below_;       // blocks below the diagonal, row by row
   T* last_row_;    // the weights of inputs in the last state
-  wide* running_;  // the current row, or powers of the factor
+  wide* running_;  // the current row of L, or powers of the factor
   std::int64_t stride_;
   const T* factors_ = nullptr;
   std::int64_t factor_stride_ = 0;

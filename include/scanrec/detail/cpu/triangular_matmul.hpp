@@ -3,8 +3,9 @@
 // = gate[j + 1] ... gate[i]. The states between chunks are scanned. Needs Eigen.
 //
 // The cost depends on the number of columns per L. If the gate is shared in time, L is Toeplitz,
-// and the columns are all chunks of all batch rows. If the gate is shared along channels, the
-// columns are the channels of a work item. Otherwise there is one column.
+// and the columns of a channel are all chunks of all batch rows of a work item. If the gate is
+// shared along channels, the columns are the channels of a work item. Otherwise there is one
+// column.
 #pragma once
 
 #include <algorithm>
@@ -49,14 +50,15 @@ struct triangular_scan : map_scan {
   std::int64_t kept_bytes(const problem& p, const materialised_shape&) const {
     return p.shape.time * p.compute_bytes * (gate == shared_gate::nothing ? 2 : 1);
   }
-  /// If all channels have the same gate, many lines use one triangle.
+  /// If all channels have the same gate, many lines, which then use one triangle; otherwise one.
   std::int64_t lines_of_a_row(const problem& p) const {
     return gate == shared_gate::along_channels
                ? std::max(triangle_columns,
                           cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {})))
                : 1;
   }
-  /// Enough rows that products have many columns and outweigh the cost of building a triangle.
+  /// If all steps and rows share the gate, enough rows for products with many columns, which
+  /// outweigh the cost of building a triangle; otherwise one.
   std::int64_t rows(const problem& p, std::int64_t strip) const {
     if (!across_rows) return 1;
     return std::max(ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)),
@@ -73,7 +75,7 @@ struct triangular_scan : map_scan {
 
   std::int64_t chunk = 1;
   shared_gate gate = shared_gate::nothing;
-  bool across_rows = false;  // whether one factor applies to all batch rows
+  bool across_rows = false;  // whether the gate is shared in time and by all batch rows
 
  private:
   // Layout of the sequences, their factors and resets, the maps of chunks, and the triangles.
@@ -86,7 +88,7 @@ struct triangular_scan : map_scan {
       const std::int64_t sequences = std::max(plan.width, plan.strip) * plan.rows;
       const std::int64_t factored = s.gate == shared_gate::along_channels ? plan.rows : sequences;
       factors = round_up(sequences * length * value_bytes, 64);
-      // Equal factors take one element per channel.
+      // A gate that is shared in time needs at most one element per sequence.
       resets = factors + round_up((s.gate == shared_gate::in_time ? sequences : factored * length) *
                                       value_bytes,
                                   64);
@@ -151,7 +153,7 @@ class triangular_scan::on {
   }
 
  private:
-  // Number of items, of this many elements each, that make up a piece worth a thread's time.
+  // Fewest parts, with this many elements each, that are worth another thread.
   static std::int64_t grains(std::int64_t elements) {
     return ceil_div(team::worth_a_piece, elements);
   }
@@ -201,7 +203,7 @@ class triangular_scan::on {
     const std::int64_t columns = all_channels ? all_.channels : 1;
     const std::int64_t apart = all_.rows * all_.length;
     const std::int64_t owners = all_channels ? all_.rows : all_.channels * all_.rows;
-    // Calls f(triangle, owner of the factors, chunk) for all chunks.
+    // Calls f(triangle, owner, chunk) for all chunks. The owner is the sequence with the factors.
     const auto for_chunks = [&](auto f) {
       workers_.split(owners * chunks_, grains(columns * chunk_),
                      [&](std::int64_t begin, std::int64_t end, int piece) {
@@ -248,8 +250,9 @@ class triangular_scan::on {
       }
     });
   }
-  // Adds the state before a chunk, times the first gate of the chunk, to the first input of every
-  // chunk but the first. `after(m, x)` is the state after chunk m.
+  // For every chunk but the first, adds the product of the state before it and its first gate to
+  // its first input. `after(m, x)` is the state after chunk m if x is the state before it.
+  // `factor_at(t)` is the gate of step t, or a pointer to it that is null at a reset.
   template <class After, class FactorAt>
   void carry(T* inputs, After after, FactorAt factor_at) {
     wide x{};

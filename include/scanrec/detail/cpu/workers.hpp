@@ -40,8 +40,9 @@ inline int default_threads() {
 
 inline constexpr int most_threads = 256;
 
-/// Threads of a call: as many as requested, otherwise at most as many as are useful. The system is
-/// not queried if only one thread is useful, because the query takes longer than a small scan.
+/// Number of threads of a call, at most most_threads: the requested number or, if `asked` is 0, as
+/// many as are useful, up to default_threads(). If only one is useful, the system is not queried,
+/// because the query takes longer than a small scan.
 inline int threads_for(int asked, std::int64_t useful) {
   if (asked > 0) return std::min(asked, most_threads);
   if (useful <= 1) return 1;
@@ -61,7 +62,7 @@ inline void run_workers(int workers, const work_ref& work) {
   for (int worker = 0; worker < workers; ++worker) work(worker);
 #else
   // std::thread is not used: it would leave members of std::unique_ptr in the object file, under
-  // the same names for all instruction sets.
+  // the same names for all instruction sets. A linker keeps only one of them.
   const auto run = [&]() noexcept {
     struct helper {
       const work_ref* work;
@@ -78,7 +79,7 @@ inline void run_workers(int workers, const work_ref& work) {
         (*own.work)(own.worker);
         return nullptr;
       };
-      // No more threads or memory: the remaining workers run here.
+      // If the system has no more threads or memory, the remaining workers run in this thread.
       if (pthread_create(&h.thread, nullptr, start, &h) != 0) break;
     }
     work(0);
@@ -89,10 +90,10 @@ inline void run_workers(int workers, const work_ref& work) {
 #endif
 }
 
-/// The first exception of several workers, that is, the one with the lowest number.
+/// Of several workers or tasks that throw, keeps the exception of the one with the lowest number.
 class first_failure {
  public:
-  /// Keeps the current exception, unless there is one with a lower number.
+  /// Keeps the current exception, unless one with the same or a lower number is kept.
   void keep(std::int64_t number) {
     const std::lock_guard<std::mutex> alone(access_);
     if (number >= number_.load(std::memory_order_relaxed)) return;
@@ -127,8 +128,9 @@ inline void pause(int spin) {
   }
 }
 
-/// Runs work(0), ..., work(workers - 1) on an executor, or on the default one. If workers throw,
-/// the exception of the lowest worker is rethrown after all have returned.
+/// Runs work(0), ..., work(workers - 1) on the caller's executor or, if it is empty, on the default
+/// one. If workers throw, the exception of the one with the lowest number is rethrown after all
+/// have returned. If only the executor throws, its exception is rethrown.
 template <class Work>
 void run_on(const executor& given, int workers, const Work& work) {
   if (workers <= 1) return work(0);
@@ -158,12 +160,12 @@ void run_on(const executor& given, int workers, const Work& work) {
 /// Tasks 0, 1, ... that workers claim in order, until one throws.
 ///
 /// A task waits only for tasks before it. So after a task has thrown, the tasks before it run to
-/// their end, and the tasks after it give up. The exception that is kept is the same for any number
-/// of workers.
+/// their end. Tasks after it are not claimed, or give up if they have to wait. The exception that
+/// is kept is the same for any number of workers.
 ///
-/// Tasks that do not wait may be claimed in blocks. Each worker begins with its block, which is the
-/// same in every call, so that its caches still hold the data of the previous call. Then it helps
-/// the other workers.
+/// Tasks that do not wait may be divided into blocks. Each worker begins with its own block, which
+/// is the same in every call, so that its caches may still hold the data of the previous call. Then
+/// the worker claims tasks of the other blocks.
 class task_queue {
  public:
   using counter = std::atomic<std::int64_t>;
@@ -176,8 +178,8 @@ class task_queue {
     for (int i = 0; i < workers; ++i) ::new (&claimed_[i]) counter(0);
   }
 
-  /// Calls f(task) for the tasks that this worker claims. Alternatively calls f(task, next), where
-  /// f may claim the next task early.
+  /// Calls f(task) or f(task, next) for the tasks that this worker claims. Without blocks, f may
+  /// claim another task early and store it in `next`.
   template <class F>
   void work_off(int worker, F f) {
     std::int64_t task = 0, next = -1;
@@ -208,14 +210,16 @@ class task_queue {
   std::int64_t claim_early(int workers) {
     return next_.load(std::memory_order_relaxed) + 2 * workers < tasks_ ? next_++ : -1;
   }
-  /// Waits until another worker sets `value` to `wanted`. Only tasks may call this.
+  /// Waits until another worker sets `value` to `wanted`. Throws given_up if an earlier task has
+  /// thrown. Only tasks may call this.
   void await(const std::atomic<std::int64_t>& value, std::int64_t wanted, std::int64_t task) const {
     for (int spin = 0; value.load(std::memory_order_acquire) != wanted; ++spin) {
       if (failure_.before(task)) throw given_up{};
       pause(spin);
     }
   }
-  /// Throws the exception of the first task that threw. Call it after all workers have returned.
+  /// Throws the exception of the lowest-numbered task that threw, if any. Call it after all workers
+  /// have returned.
   void rethrow() const { failure_.rethrow(); }
 
  private:

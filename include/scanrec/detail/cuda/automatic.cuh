@@ -16,13 +16,13 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Chooses between `lanes` and `look_back` by shape, layout and types, not by the GPU. So bits do
-/// not depend on the GPU.
+/// Chooses between `lanes` and `look_back` by shape, layout and types. The choice is the same on
+/// every GPU, so it cannot change bits from one GPU to another.
 ///
 /// Uses `lanes` in three cases: there are at most 64 steps; a map in the wide type (wide_t) takes
 /// more than about 180 bytes, too much for shared memory; or there are enough sequences to fill a
-/// GPU. The third case excludes sequences that are contiguous along time, unless their elements
-/// have more than 16 bytes. In all other cases it uses `look_back`.
+/// GPU. The third case excludes sequences that are contiguous along time, unless some array has
+/// elements of more than 16 bytes. In all other cases it uses `look_back`.
 ///
 /// Memory, stream and bits are those of the chosen backend.
 struct automatic {
@@ -36,18 +36,18 @@ namespace detail {
 
 /// Whether `automatic` uses `lanes` for a problem.
 inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
-  // On an H200, look_back was faster than lanes for 8192 sequences of floats, and slower for
-  // 16,384. This was measured before look_back could process tiles in turn. The limits of other
-  // types are assumptions. The limit counts threads, because a thread of lanes may process several
-  // sequences.
+  // On an H200, look_back was faster than `lanes` for 8192 sequences of floats, and slower for
+  // 16,384. This was measured before look_back could process tiles in turn. The limits for other
+  // types are assumptions. The limit counts threads, because a thread of the `lanes` backend may
+  // process several sequences.
   constexpr std::int64_t enough_bytes = 48 * 1024, few_steps = 64;
   const std::int64_t element = std::clamp<std::int64_t>(largest_element(p), 4, 8);
   if (p.shape.time <= few_steps ||
       bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > most_shared_bytes)
     return true;
-  // If time is contiguous, each thread of lanes reads its own cache lines in small parts, and the
-  // lines of all threads overflow the caches. look_back stages whole lines in shared memory, for
-  // elements up to this size.
+  // If time is contiguous, each thread of the `lanes` backend reads its own cache lines in small
+  // parts, and the lines of all threads overflow the caches. look_back stages whole lines in shared
+  // memory, for elements of at most `staged_element` bytes.
   constexpr std::int64_t staged_element = 16;
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;

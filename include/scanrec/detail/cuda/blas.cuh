@@ -18,9 +18,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// A cuBLAS handle, owned by the caller. A handle serves one call at a time. The call uses the
-/// handle's math mode, and sets the handle's stream if it differs from the call's. Setting the
-/// stream makes cuBLAS drop a workspace set for the handle, so set the handle's stream before its
-/// workspace.
+/// handle's math mode, and sets the handle's stream if it differs from the call's. When the stream
+/// is set, cuBLAS drops a workspace that the caller has set for the handle. So set the stream
+/// first.
 using blas_handle = cublasHandle_t;
 
 namespace detail {
@@ -54,7 +54,7 @@ class products {
                 const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
                 const matrix_ref<R>& into) const {
     if (rows == 0 || columns == 0) return;
-    // cuBLAS expects contiguous columns, so it sees the transpose of each of our matrices.
+    // To cuBLAS, which expects contiguous columns, a matrix with contiguous rows is transposed.
     const auto turned = [](bool yes) { return yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const auto stride = [](const auto& m, std::int64_t of_rows, std::int64_t of_columns) {
       return std::max<std::int64_t>({m.stride, m.transposed ? of_rows : of_columns, 1});
