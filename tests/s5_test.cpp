@@ -621,7 +621,7 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
     s5(good, U, X7, Y7,
        {.final_state = state_view<complex>(reinterpret_cast<complex*>(more.data()), {1, 1, 2})});
   });
-  refuses("intervals", "a discretisation with steps", [&] {
+  refuses("intervals", "a discretisation with step sizes", [&] {
     auto ring = make_lru<double>({.channels = 3, .states = 2}, engine);
     s5(ring, U, X7, Y7, {.intervals = intervals, .gates = X});
   });

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend of triangular matrix products. The states of a chunk of steps are L times its inputs,
-// where L[i][j] = gate[j + 1] ... gate[i]. The states between chunks are scanned in the same way.
+// The backend of triangular matrix products. From state 0, the states of a chunk of 128 steps are L
+// times its inputs, where L[i][j] is the product gate[j + 1] ... gate[i] for j <= i. The states
+// between chunks follow from the maps of the chunks, which this backend scans, too.
 //
-// The cost depends on how many columns use the same L. These are all chunks of a sequence if the
-// gate is shared in time, or all channels of a head if it is shared along channels. If no columns
-// share a gate, there is no matrix product, and chunks are processed in blocks of 16 steps.
+// A column holds the inputs of one chunk of one sequence. The cost depends on how many columns use
+// the same L. If gates are constant in time and there are no resets, all chunks of a sequence do.
+// If gates and resets are shared along channels, all channels do. If neither holds, there is no
+// matrix product, and chunks are processed in blocks of 16 steps.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +25,28 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scans by triangular matrices of 128 steps, with multiply-adds or matrix units. Use it for shared
-/// gates and for comparison. Vector states and user operators are not supported.
+/// Scans chunks of 128 steps by products with triangular matrices, by multiply-adds or on matrix
+/// units. Use it for shared gates and for comparison. Vector states and user operators are not
+/// supported.
 ///
 /// Precision  precision::full: the compute type, for every type. precision::tf32x3, tf32, bf16: for
 ///            floats, on matrix units. The error of a state grows by at most 2^-19, 2^-9 or 2^-7
 ///            times the sum of the magnitudes of its terms. Rounding does not accumulate, because
 ///            the states between chunks are computed with `full`.
 /// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
-/// Memory   for sequences of more than 128 steps, about three numbers in the wide type (wide_t) per
-///          128 steps. A gradient that is a sum over time takes one number per 16 steps. If the
-///          gate is shared in time, T is rounded up to a multiple of 4096 (complex<double>: 2048)
-///          for this. Otherwise, it takes one number per step if the call also computes a gradient
-///          that is summed over other axes but not over time.
+/// Memory   if T > 128, two or three numbers in the wide type (wide_t) per chunk of a sequence. A
+///          gradient that is a sum over time, or a sum without a time axis, takes one number per
+///          sequence and 16 steps. If gates are constant in time and there are no resets, T is
+///          first rounded up to a multiple of 4096 (complex<double>: 2048). Otherwise, such a sum
+///          takes one number per step if the call also computes a sum that keeps its time axis.
+///          The latter takes one number per element of the gradient.
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
-///          or underflows. Values that are not finite never move backwards in time, to another
-///          channel or past a reset.
-/// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and at
-///          most one for each gradient that is a sum. Never waits.
-/// Needs    a GPU of compute capability 8.0 or higher for the matrix units. On these units, columns
-///          with inputs above 3.37e38 are computed step by step.
+///          or underflows. Values that are not finite never reach earlier steps of the scan, other
+///          channels, or steps past a reset.
+/// Stream   queues one kernel, two more for each power of 128 that T exceeds, and at most one for
+///          each gradient that is a sum. A `kept` workspace adds a memset. Never waits.
+/// Needs    a GPU of compute capability 8.0 or higher for the matrix units. Columns with inputs
+///          above 3.37e38 in magnitude are computed step by step, without these units.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>

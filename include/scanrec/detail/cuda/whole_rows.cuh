@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Staging of complete tiles of one sequence, if all arrays are contiguous along time. Inputs and
-// outputs pass through shared memory in pieces of 16 bytes. A block loads its next tile while it
-// computes the current one.
+// outputs are copied to and from shared memory in pieces of 16 bytes or, if some array is not
+// aligned to pieces, element by element. A block loads its next tile while it computes the current
+// one.
 //
 // Each thread has one row per array: the elements of its steps in memory order. If time has a
 // negative stride, a row holds the steps in reverse.
@@ -64,7 +65,7 @@ class whole_rows {
       bytes = needed;
   }
 
-  /// Whether a tile uses rows. All tiles do, except an incomplete last one.
+  /// Whether a tile uses rows. If any tile does, all do, except an incomplete last one.
   SCANREC_DEVICE bool have(const tile_partition& partition, std::int64_t tile) const {
     return bytes != 0 && (tile + 1) << partition.tile_shift <= partition.steps;
   }
@@ -98,8 +99,8 @@ class whole_rows {
     alignas(16) unsigned char of[sequences][(SegmentSteps + 1) * sizeof(piece)];
   };
   /// Loads the thread's steps from shared memory to registers, and points the inputs at them. Then
-  /// `field.load(at)` with at.row == k reads step k of this thread; the `row` of a position counts
-  /// steps.
+  /// `field.load(at)` with at.row == k reads step k of this thread. (The `row` of a position counts
+  /// steps. It has nothing to do with the rows in shared memory.)
   SCANREC_DEVICE void take(R& here, std::int64_t first_byte, registers& values) const {
     const auto load = [&](auto& field, rows_of_array rows, auto entry) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
@@ -168,7 +169,8 @@ class whole_rows {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_partition::threads;
-  // Only arrays whose element size divides a piece have rows. Reset masks have none.
+  // An array has rows only if a piece consists of complete elements, and a thread's steps of
+  // complete pieces. Reset masks have no rows.
   template <class S>
   static constexpr bool has_rows = sizeof(S) > 1 && sizeof(piece) % sizeof(S) == 0 &&
                                    SegmentSteps * sizeof(S) % sizeof(piece) == 0;
@@ -181,7 +183,8 @@ class whole_rows {
   template <class S>
   static constexpr int pieces = SegmentSteps / in_piece<S>;  // of a row
 
-  // Shared memory contains the neighbouring step of each array, then the rows of each array.
+  // Shared memory starts with room for one neighbouring step per array. The rows of all inputs
+  // follow, then those of all outputs.
   struct rows_of_array {
     int number;         // index of the array among the inputs, or the outputs
     std::int64_t byte;  // offset of the first row
@@ -241,8 +244,8 @@ class whole_rows {
       }
     }
   }
-  // The number of the thread. It is pinned, so that dependent values are recomputed for every tile
-  // instead of taking registers that the steps need.
+  // The number of the thread. It is pinned, so that values that depend on it are recomputed for
+  // every tile instead of taking registers that the steps need.
   SCANREC_DEVICE static int own_thread() {
     int thread = device::thread_index();
     device::pin(thread);
@@ -260,7 +263,7 @@ class whole_rows {
     }
   }
 
-  // The address of the element of a tile with the lowest address.
+  // The lowest address of any element of a tile.
   template <class Field>
   SCANREC_DEVICE auto* corner_of(const Field& field, const tile_partition& partition,
                                  const tile_position& at) const {

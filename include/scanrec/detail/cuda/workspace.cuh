@@ -12,8 +12,8 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A stream that the caller names. It has no default, so no call uses the default stream by
-/// omission.
+/// A stream that the caller passes. It has no default value, so no call uses the default stream of
+/// CUDA by omission.
 class stream_ref {
  public:
   SCANREC_INLINE stream_ref(stream_t stream)  // NOLINT(google-explicit-constructor)
@@ -26,7 +26,7 @@ class stream_ref {
 
 /// The contents of a workspace when a call begins.
 enum class workspace_content {
-  unknown,  ///< anything; calls that need zeros clear it first, by one memset
+  unknown,  ///< anything; a call that needs zeros first clears the workspace by one memset
   kept,     ///< zeros, or the contents left by earlier `kept` calls of any problem
 };
 
@@ -67,8 +67,8 @@ inline void check_workspace(const char* call, const workspace& given, std::int64
     refuse("memory that is not aligned to 16 bytes");
 }
 
-/// Clears bytes [first, end) of a workspace, which a call has used, if its contents must stay valid
-/// for `kept` calls. The header stays.
+/// If the workspace is `kept`, clears the bytes [first, end) that this call has used, for later
+/// calls. The header is not cleared.
 inline void zero_used(const workspace& given, std::int64_t first, std::int64_t end,
                       stream_t stream) {
   if (first < header_bytes) first = header_bytes;

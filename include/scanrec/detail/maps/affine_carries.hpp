@@ -26,16 +26,16 @@ struct affine_carries {
   SCANREC_HD static bool finite(const Map& tile, const Carry& c) {
     return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
   }
-  /// Whether the carry after a tile is finite in the compute type; the wide type has a larger
-  /// range. If it is, the tile's map and the carry before the tile are finite as well.
+  /// Whether the carry after a tile is finite in the compute type, whose range may be smaller than
+  /// that of the carry. If so, the tile's map and the carry before the tile are finite as well.
   template <class State, class Map>
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
     return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
   }
-  /// Whether a map is moderate, that is, far from overflow: parts of its factor are below 2^21 for
-  /// floats (2^170 for doubles), all other parts below 2^72 (2^576), as in a moderate carry. If two
-  /// maps and a carry are moderate, then applying both maps gives a state that is finite in the
-  /// compute type, for states of fewer than 32 components.
+  /// Whether a map is moderate, that is, far from overflow. Parts of its factor must be below 2^21
+  /// in magnitude for floats (2^170 for doubles), and those of u below 2^72 (2^576), the limit of
+  /// moderate carries. If two maps and a carry are moderate, then applying both maps gives a state
+  /// that is finite in the compute type, for states of fewer than 32 components.
   template <class State, class Map>
   SCANREC_HD static bool moderate(const Map& m) {
     return below<range_of<State> / 6>(m.a) && moderate_carry<State>(m.u);
@@ -49,9 +49,9 @@ struct affine_carries {
   SCANREC_HD static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
     return tile.act(c);
   }
-  /// The carry after a tile. Where it is not finite, returns the state `last`, which the steps
-  /// computed one by one. Selects lane by lane, so that an infinity in one lane does not change the
-  /// bits of another. select() treats NaN as nonzero.
+  /// The carry after a tile. In lanes where it is not finite in the compute type, returns the state
+  /// `last`, which was computed step by step. Selects lane by lane, so that an infinity in one lane
+  /// does not change the bits of another. select() treats NaN as nonzero.
   template <class Map, class State>
   static Carry advance_from_state(const Map& tile, const Carry& c, const State& last) {
     Carry after = tile.act(c);
@@ -62,8 +62,9 @@ struct affine_carries {
   // The largest exponent of the compute type; 0 for integers.
   template <class State>
   static constexpr int range_of = std::numeric_limits<simd::real_lane_t<State>>::max_exponent;
-  // Whether the magnitudes of the doubles in x are below a power of two. Compares their upper
-  // halves as integers, which needs neither conversions nor double-precision units.
+  // Whether the magnitudes of the doubles in x are below 2^Exponent; always true for integers, for
+  // which Exponent is 0. Compares the upper halves of the doubles as integers, which needs neither
+  // conversions nor double-precision units.
   template <int Exponent, class T>
   SCANREC_HD static bool below([[maybe_unused]] const T& x) {
     bool all = true;

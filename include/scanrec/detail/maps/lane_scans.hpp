@@ -38,15 +38,15 @@ struct scanned_states {
   Carry last;
   bool finite;
 };
-/// Applies the scan of the maps in the lanes of m to a state, as a tree. Neighbours are composed
-/// until `Base` maps are left, which are scanned by doubling shifts. On the way back, each composed
+/// Applies the scan of the maps in the lanes of m to a state, as a tree. Neighbouring maps are
+/// composed until `Base` maps are left, which are scanned by doubling shifts. Then each composed
 /// pair yields the state between its two steps. This moves about half as many lanes as doubling
 /// shifts alone.
 ///
 /// `factor()` is the product of all m.a in the wide type. Rounding a product of factors just below
-/// 1 has a bias: (1 - i eps)(1 - j eps) always loses i j eps^2. The carry from pack to pack would
-/// accumulate it if the product stays near 1, so factor() is used then; otherwise the error decays
-/// quickly. `seen` is called with the `Base` maps.
+/// 1 has a bias: (1 - i eps)(1 - j eps) always loses i j eps^2. If the product stays near 1, the
+/// carry from pack to pack would accumulate this bias, so factor() is used. Otherwise the error
+/// decays quickly. `seen` is called with the `Base` maps.
 template <int Base, class Lane, class Carry, class Factor, class Seen>
 SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
                                                        Factor factor, Seen seen) {

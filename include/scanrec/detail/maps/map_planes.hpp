@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Storage of maps, for backends that keep all maps in memory. Each real part of a map has its own
-// plane, an array of numbers.
+// Storage of maps, for backends that keep all maps in memory: map_planes, or map_array for
+// recurrences whose maps are processed one by one.
 //
-// A pack of maps is then a few contiguous vectors, wherever it starts. Neighbours at any distance
-// are read by unaligned loads, whether lanes are channels or steps.
+// In map_planes, each real part of a map has its own plane, an array of numbers. A pack of maps is
+// then a few contiguous vectors, wherever it starts. Maps at any distance from it are read by
+// unaligned loads, whether lanes are channels or steps.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Calls f with every real part of a lane or a map. The parts of a map are those of u, of the
-/// factor, and the reset.
+/// Calls f with every real part of a lane or a map. The parts of a map come in this order: those of
+/// u, those of the factor, the reset.
 template <class L, class F>
 SCANREC_INLINE void for_parts(L& x, F f) {
   if constexpr (simd::is_complex_lanes<L>)
@@ -53,7 +54,7 @@ struct map_planes {
   real* data = nullptr;
   std::int64_t plane = 0;    // elements from one plane to the next
   bool with_resets = false;  // whether there is a plane of resets
-  bool states_only = false;  // leave out factors when maps are stored
+  bool states_only = false;  // whether store_step() stores only u, like a state
 
   static map_planes over(std::byte* memory, std::int64_t elements, bool with_resets) {
     return {reinterpret_cast<real*>(memory), elements, with_resets, false};
@@ -96,7 +97,7 @@ struct map_planes {
     else
       store(i, Map::constant(x));
   }
-  /// Stores the map of a step, with its reset if there is a plane of resets.
+  /// Stores the map of a step, with its reset if there is a plane of resets; only u if states_only.
   template <class Map, class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     if (states_only)
@@ -111,8 +112,8 @@ struct map_planes {
 };
 
 /// An array of maps that do not consist of real lanes. A state that is stored in place of a map is
-/// the u of an element, or the whole element if maps and states have one type. Resets are in a
-/// separate array.
+/// the u of an element, or the whole element if maps and states have the same type. Resets are in
+/// a separate array.
 template <class Map, class State>
 struct map_array {
   using flag = simd::real_lane_t<State>;
@@ -155,7 +156,7 @@ struct map_array {
   template <class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     data[i] = m;
-    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have `reset`, too
+    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element has no reset
       if (with_resets) flags[i] = read.reset;
   }
   map_array from(std::int64_t i) const { return {data + i, flags + i, with_resets}; }
@@ -183,8 +184,8 @@ SCANREC_HD SCANREC_INLINE auto algebra_of(const R& r) {
   else
     return map_algebra{};
 }
-/// Whether there is a state before the first step; false only for operators without an initial
-/// element.
+/// Whether there is a state before the first step; false only in scans with an operator to which no
+/// initial element was passed.
 template <class R>
 SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
   if constexpr (requires { r.starts(); })

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The adjoint of one part of a sequence that is split over processes. It passes the gradient of its
-// initial state on to the process with the previous part.
+// The adjoint of one part of a sequence that is split over processes. The order of parts is that of
+// the adjoint, the reverse of the forward call's. So the gradient of the initial state of one part
+// is the gradient of the final state of the next.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,8 @@ void store_initial_grad(std::vector<T> grads, const extents& shape, const state_
 ///     map()                           the map of this part
 ///     run(gradients, final_grad)      runs the adjoint of this part
 ///
-/// initial_grad is passed on to the previous part, and afterwards written to the caller's array.
+/// The gradient of this part's initial state, which the next part needs, is also written or added
+/// to the caller's initial_grad, if present.
 template <class T, class Options, class Gradients, class Check, class Map, class Run>
 void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
                  const Gradients& gradients, Check check, Map map, Run run) {
@@ -54,8 +56,8 @@ void run_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Op
   Gradients own = gradients;
   all.agree(caught([&] {
               check_initial_grad(call, wanted);
-              // In all parts but the last, the gradient of the final state will come from the next
-              // part. An array of zeros stands for it in the check.
+              // Except in the first part, the gradient of the final state is not known yet. In the
+              // check, zeros stand for an absent or unknown gradient.
               lane_array<T> from(shape), to(shape);
               if (wanted.absent()) own.initial_grad = to.view();
               check(own, final_grad.absent() ? state_view<const T>(from.view()) : final_grad);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The run of one part of a scan or of its tangent, in one pass or two.
+// Runs one part of a linear scan or of its tangent, in one pass or two.
 #pragma once
 
 #include <type_traits>
@@ -20,10 +20,11 @@ struct between {
 /// Runs one part. It calls scan(initial, states, final), where `states` receives the states of the
 /// part or is absent, and `final` receives its last state.
 ///
-/// A part that is neither first nor last computes its map first. If fits_one_pass() holds and the
-/// product of its gates vanishes within an eighth of its steps, the part runs once from 0 and
-/// writes its states. The contribution of the state before the part is added later. Otherwise the
-/// part runs once for its map alone, and once more from the state before it.
+/// A part that is neither first nor last computes its map before it knows the state before it. If
+/// fits_one_pass() holds and the products of its gates vanish within an eighth of its steps, the
+/// part runs from 0 and writes its states. The contribution of the state before the part is added
+/// later; if a state is not finite then, the part runs again. Otherwise the part runs once for its
+/// map alone, and once more from the state before it. The first and the last part run once.
 template <class T, class Backend, class Gate, class Input, class State, class Scan>
 void run_scan(const parts& all, const Backend& backend, const Gate& gate, const Input& input,
               const State& state, const part_options& options, const between<T>& states_at,

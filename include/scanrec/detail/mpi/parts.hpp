@@ -30,7 +30,7 @@ class error : public std::runtime_error {
 /// How the maps of parts are sent to later parts. It must be the same in every process.
 enum class exchange {
   gather,  ///< each process receives all maps and folds them in order: MPI_Allgather
-  scan,    ///< each process receives the composition of the maps before it: MPI_Exscan
+  scan,    ///< each process receives the composed maps of all earlier parts: MPI_Exscan
 };
 
 }  // namespace scanrec::mpi
@@ -83,7 +83,7 @@ struct composition {
     }
   }
 };
-/// A communicator with the same processes in scan order. MPI_Exscan composes in the order of ranks.
+/// A copy of a communicator with ranks in scan order, the order in which MPI_Exscan composes.
 struct turned_ranks {
   MPI_Comm comm = MPI_COMM_NULL;
   turned_ranks(MPI_Comm of, int position) {
@@ -109,15 +109,16 @@ class parts {
   [[nodiscard]] bool last() const { return position() == size_ - 1; }
 
   /// Checks across processes whether all can run the call, and throws in every process otherwise. A
-  /// process that failed rethrows its own exception. The others throw an error that names its rank.
-  /// `shape` must agree in all processes, except for time.
+  /// process that failed rethrows its own exception. The others throw an error that names the
+  /// lowest rank that failed. `kind`, the exchange, and `shape` except for time must agree.
   void agree(const std::exception_ptr& failed, const extents& shape, std::int64_t kind) const {
     kind = 2 * kind + (how_ == exchange::scan ? 1 : 0);
-    // The minimum of every number and of its negative, and the lowest rank that failed.
+    // The all-reduce gives the minimum of every number and of its negative, and the lowest rank
+    // that failed.
     std::array<std::int64_t, 9> mine{shape.group,  -shape.group,  shape.batch,
                                      -shape.batch, shape.channel, -shape.channel,
                                      kind,         -kind,         failed ? rank_ : size_};
-    if (failed)  // its shape is not compared
+    if (failed)  // the arguments of this process are not compared
       for (std::size_t i = 0; i < 8; ++i) mine[i] = INT64_MAX;
     std::array<std::int64_t, 9> least = mine;
     check(MPI_Allreduce(mine.data(), least.data(), 9, MPI_INT64_T, MPI_MIN, comm_),
@@ -150,8 +151,8 @@ class parts {
     }
     return in_order;
   }
-  /// The composition of the maps before this part, grouped as the MPI library chooses. In the first
-  /// part it is the identity.
+  /// The composition of the maps of all earlier parts, grouped as the MPI library chooses. In the
+  /// first part it is the identity.
   template <class Map>
   [[nodiscard]] std::vector<Map> compose_before(const std::vector<Map>& own) const {
     std::vector<Map> before(own.size(), Map::identity());
@@ -168,7 +169,7 @@ class parts {
     } else {
       in_order(comm_);
     }
-    if (first()) before.assign(own.size(), Map::identity());  // MPI leaves it undefined
+    if (first()) before.assign(own.size(), Map::identity());  // MPI_Exscan does not set it
     return before;
   }
   /// The minimum of a number over all processes.
@@ -221,7 +222,7 @@ struct foreseen {
   /// wait for a message.
   int known;
 };
-/// Folds the maps of all parts but the last.
+/// Folds the maps of all parts but the last, in scan order, and stops if a state is not finite.
 template <class T>
 foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   const std::vector<part_map<T>> maps = all.gather(own);
@@ -235,9 +236,10 @@ foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
   }
   return result;
 }
-/// Computes the states before each part from the composed maps of the parts before it. The first of
-/// these maps is a constant. A map that is not finite stays so however MPI groups the composition,
-/// so it is enough that each process checks the states before its part.
+/// Computes the states before this part from the composed maps of all earlier parts. The map of the
+/// first part is a constant, so the state to which the composition is applied does not matter. If a
+/// map is not finite, neither is a composition with it, however MPI groups the maps. So each
+/// process only has to check the states before its own part.
 template <class T>
 foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
   foreseen<T> result;
@@ -278,7 +280,7 @@ void run_parts(const parts& all, std::vector<T> states, Summarise map, Run run) 
   if (all.position() >= known) all.send_on(states);
 }
 
-// Copies a view's states, in the order of sequences. Returns zeros if the view is absent.
+// Copies a view's states, ordered by group, batch and channel. Returns zeros if the view is absent.
 template <class T>
 std::vector<T> states_in(const state_view<const T>& view, const extents& shape) {
   lane_array<T> copy(shape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An arena that first computes the size of a workspace and then hands out its pieces.
+// An arena, which computes the size of a workspace or hands out its pieces.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Hands out pieces of one block of memory. Without memory it only counts bytes and returns null.
+/// Hands out pieces of one block of memory. Without memory, take() returns null and only counts the
+/// bytes. For an empty piece it always returns null.
 class arena {
  public:
   explicit arena(void* memory = nullptr, std::int64_t alignment = least_alignment)

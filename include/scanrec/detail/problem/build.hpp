@@ -117,8 +117,8 @@ class problem_builder {
     if (!array.data) return {};
     return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
   }
-  /// The resets. `call` is the direction of the forward call, also in its adjoint. `adjoint` is
-  /// true for scans that run in the opposite direction.
+  /// The resets. `call` is the direction of the forward call, even if this call is its adjoint.
+  /// `adjoint` is true for scans that run in the opposite direction.
   recurrence::reset_field resets(int index, direction call, bool adjoint) const {
     return recurrence::resets_of(input<bool>(index), call, adjoint, steps(),
                                  problem_.arrays[index].one_step_more);

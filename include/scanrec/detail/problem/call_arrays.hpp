@@ -14,8 +14,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The arrays of one call. Member functions check an array and return the form that kernels take. V
-/// is the compute type; Rows is the kernel form of an array of any stored type.
+/// The arrays of one call. checked_rows() and values() check an array and return the form that
+/// kernels take. V is the compute type; Rows is the form of sequences, which have any stored type.
 template <class V, template <class> class Rows = row_array>
 class call_arrays {
  public:
@@ -35,7 +35,7 @@ class call_arrays {
   }
   template <class E>
   static constexpr access access_to = std::is_const_v<E> ? access::read : access::write;
-  /// Checks shape, pointer and strides of one array.
+  /// Checks shape, pointer and strides of one array. Errors name the shape `wanted`, then `more`.
   void check(const array_use& array, const extents& wanted, const char* more = "") {
     if (!array.given) return;
     if (array.shape != wanted) refuse(array.name, text("shape ", wanted, more), text(array.shape));
@@ -78,7 +78,7 @@ class call_arrays {
     array_use* end() { return all.data() + count; }
   };
 
-  problem called_;  // holds the name of the call for errors
+  problem called_;  // for check_array: the name of the call, and the shape of the array
   used_arrays used_;
 };
 

@@ -31,7 +31,7 @@ struct causal_conv1d_problem {
   using value = V;
   std::int64_t batch = 0, time = 0, channels = 0;
   std::int64_t width = 1;
-  std::int64_t initial_steps = 0, final_steps = 0;  // steps of the states
+  std::int64_t initial_steps = 0, final_steps = 0;  // steps of `initial` and of `final_state`
   bool silu = false;
   row_array<V> x, out, initial, final_state;
   value_array<V> weight, bias;
@@ -68,7 +68,7 @@ class causal_conv1d_call : call_arrays<V> {
     if (bytes >= most_array_bytes) this->refuse("x", "fewer than 2^52 bytes", text(shape_));
   }
 
-  // Each function checks an array and returns its form for kernels.
+  // rows(), state(), per_channel() and resets() check an array and return its form for kernels.
   template <class E>
   row_array<V> rows(const char* name, const stored_sequence<E>& of) {
     return this->template checked_rows<E>(name, of, shape_);

@@ -26,8 +26,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// Every array must have fewer bytes than this.
 inline constexpr std::int64_t most_array_bytes = std::int64_t{1} << 52;
 
-/// One axis of an array, or of the difference of two: `count` positions, `step` bytes (or elements)
-/// apart.
+/// One axis of an array, or of the distance between elements of two arrays: `count` positions,
+/// `step` bytes (or elements) apart.
 struct address_term {
   std::int64_t step = 0;
   std::int64_t count = 1;  // 1 or more
@@ -40,7 +40,7 @@ inline void sort_by_step(address_term* terms, int count) {
       std::swap(terms[k], terms[k - 1]);
 }
 
-/// Whether lowest <= sum of step[i] * k[i] + start <= highest for some 0 <= k[i] < count[i].
+/// Whether lowest <= start + sum(step[i] * k[i]) <= highest for some 0 <= k[i] < count[i].
 ///
 /// Steps are positive and sorted from large to small. The search is short in all common layouts,
 /// where steps nest: each is larger than the distance that all smaller ones span. If the search
@@ -95,8 +95,8 @@ inline bool overlap(const array_use& x, const array_use& y) {
   const std::int64_t apart = address(y) - address(x);
   if (apart + ry.low >= rx.high || apart + ry.high <= rx.low) return false;
 
-  // Is apart + (offset in y) - (offset in x) within (-bytes of y, bytes of x)? Negative steps are
-  // made positive by moving the start.
+  // Is apart + (offset in y) - (offset in x) greater than -y.element_bytes and less than
+  // x.element_bytes? Negative steps are made positive by moving the start.
   std::array<address_term, 8> terms{};
   int count = 0;
   std::int64_t start = apart;
@@ -126,8 +126,8 @@ inline bool overlap(const array_use& x, const array_use& y) {
                  x.element_bytes - 1, budget);
 }
 
-/// Whether elements whose indices differ in an axis with a non-zero stride never overlap. The
-/// result is exact if strides nest (see reaches), and false otherwise.
+/// Whether the strides other than 0 nest (see reaches). Then two elements overlap only if all their
+/// indices along axes with such strides are equal.
 inline bool injective(const array_use& array) {
   std::array<address_term, 4> terms{};
   int count = 0;
@@ -220,8 +220,8 @@ struct address_range {
   }
 };
 
-/// Refuses arrays that overlap an array that is written, except for pairs that may alias; sets
-/// in_place for these. There are at most `Most` arrays.
+/// Refuses arrays that overlap an array that is written, unless the two may alias and have the same
+/// elements. In that case, sets in_place of the written array. There are at most `Most` arrays.
 template <int Most = most_arrays, class Arrays, std::size_t N>
 void check_overlaps(const char* call, Arrays& arrays,
                     const std::array<in_place_pair, N>& may_alias) {
@@ -250,8 +250,8 @@ void check_overlaps(const char* call, Arrays& arrays,
   }
 }
 
-/// Checks all arrays of p, the first of which determines the shape, and sets in_place for arrays
-/// that alias.
+/// Checks all arrays of p, the first of which determines the shape. Sets in_place of outputs that
+/// alias an input.
 template <std::size_t N>
 void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
   const array_use& reference = p.arrays[0];

@@ -18,7 +18,7 @@ struct named_memory {
   const void* object;
   const std::byte *begin, *end;
 };
-/// Describes the memory of an Eigen matrix or a std::vector.
+/// Describes the memory of an Eigen matrix, a std::vector or a std::span.
 template <class Array>
 named_memory memory_of(const char* name, const Array& a) {
   const auto* const first = reinterpret_cast<const std::byte*>(a.data());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compile-time messages for invalid arrays. The array parameters of calls are unconstrained: a
-// function fits_<call> asserts the requirements of each, and the body of the call is compiled only
-// if it returns true.
+// Compile-time messages for invalid arrays of linear, gated and operator scans. The array
+// parameters of these calls are unconstrained. Instead, a function fits_<call> asserts the
+// requirements of each parameter. The body of the call is compiled only if fits_<call> is true.
 #pragma once
 
 #include <concepts>

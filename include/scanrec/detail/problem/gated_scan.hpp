@@ -132,7 +132,7 @@ constexpr void check_checkpoints() {
         "scanrec: checkpoints must have the compute type (float for bfloat16 and float16)");
 }
 
-/// The field that stores the states of a forward call.
+/// The field that stores the states or checkpoints of a forward call, if any.
 template <class Memory, class Value>
 struct kept_field {
   using type = recurrence::kept_nowhere;
@@ -208,8 +208,8 @@ constexpr void check_cell(std::index_sequence<I...>) {
 inline constexpr std::array<in_place_pair, 1> gated_scan_aliases{
     {{"final_state", "initial_state"}}};
 
-/// Builds the recurrence and its problem, and returns then(recurrence, problem). Arrays have the
-/// order in which they are added.
+/// Builds the recurrence and its problem, and returns then(recurrence, problem). The problem lists
+/// arrays in the order in which they are added here.
 template <class Cell, class Arrays, class Output, class Memory, class Then>
 decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays,
                                const Output& output, const Memory& kept,
@@ -224,8 +224,8 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int reset = c.add_resets(options.resets);
   const int zoned = c.add_factor("zoneout", options.zoneout);
-  // The recurrence and the problem must list the same outputs, so the output is added only if it is
-  // present.
+  // The recurrence and the problem must list the same outputs. The recurrence does not list an
+  // output of type none_t, so such an output is not added.
   int h = 0;
   if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
   int x = 0;

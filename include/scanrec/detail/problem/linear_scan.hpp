@@ -20,7 +20,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The state element type, deduced from the gate if there is no state array.
+/// The element type of states for gates of this type. It is used if there is no state array.
 template <class Gate>
 using state_of_gate = typename multiplied_by<typename sequence_traits<Gate>::stored>::type;
 
@@ -103,8 +103,8 @@ constexpr bool fits_linear_scan_jvp() {
 inline constexpr std::array<in_place_pair, 2> linear_scan_aliases{
     {{"state", "input"}, {"final_state", "initial_state"}}};
 
-/// Builds the recurrence and its problem, and returns then(recurrence, problem). Arrays have the
-/// order in which they are added.
+/// Builds the recurrence and its problem, and returns then(recurrence, problem). The problem lists
+/// arrays in the order in which they are added here.
 template <class Gate, class Input, class State, class Then>
 decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input& input,
                                 const State& state, const scan_options<value_of<Gate>>& options,

@@ -22,8 +22,8 @@ struct s5_call {
   using complex = std::complex<R>;
 
   const char* name;
-  bool varies = false;  // whether step sizes vary
-  bool ring = false;    // whether the system is a ring, without step sizes
+  bool varies = false;  // whether step sizes vary in time (options.intervals)
+  bool ring = false;    // whether the system is an LRU (discretisation::ring); no step sizes
   bool bidirectional = false;
   std::int64_t states = 0, inputs = 0, outputs = 0;
 
@@ -97,8 +97,8 @@ struct s5_call {
   sequence_view<E> broadcast(E* data, const extents& shape) const {
     return {data, with(shape, states), strides{.channel = 1}};
   }
-  /// A partition of the rows into equal pieces. In each array, the rows of a piece are equally
-  /// spaced.
+  /// A partition of all rows into pieces of equal size. A row is the channels of one step of one
+  /// batch row. In each array, the rows of a piece are equally spaced.
   struct row_pieces {
     std::int64_t pieces = 0, rows = 0;
   };
@@ -119,8 +119,8 @@ struct s5_call {
     shape.channel = channels;
     return shape;
   }
-  // Checks an array of a matrix product: channels must be contiguous, and rows must ascend in
-  // memory.
+  // Checks an array of a matrix product: channels must be contiguous, and steps must ascend in
+  // memory without overlap.
   template <class E>
   void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
     check(argument, view.shape == shape, text("shape ", shape), text(view.shape));
@@ -130,7 +130,7 @@ struct s5_call {
                (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
           "an array of one group with contiguous channels and ascending steps", text(view.strides));
   }
-  // The same check for an array that is written, whose rows must not overlap.
+  // Checks such an array that is written. Its batch rows must not overlap, either.
   template <class E>
   void check_written(const char* argument, const sequence_view<E>& view,
                      const extents& shape) const {
@@ -149,7 +149,7 @@ struct s5_call {
     if (!varies)
       return check("gates", options.gates.absent(), "an absent array, since 'intervals' is absent",
                    "an array");
-    check("intervals", !ring, "a discretisation with steps", "ring");
+    check("intervals", !ring, "a discretisation with step sizes", "ring");
     check_rows("intervals", options.intervals, with(shape, 1));
     if constexpr (requires { options.intervals_grad; })
       check_rows("gates", options.gates, with(shape, states));
