@@ -2,13 +2,13 @@
 // The mapping of a selective scan to blocks and threads, and the layout of shared memory.
 //
 // A block has 128 threads and some channels of one sequence. L lanes of a warp share a channel and
-// have S states each: state i L + l is the i-th state of lane l (in the adjoint in another order,
-// see selective_tile.cuh). Step sizes, inputs and outputs are real, while states may be complex.
+// have S states each: state i L + l is the i-th state of lane l. The adjoint may use another order
+// (selective_tile.cuh). Step sizes, inputs and outputs are real, while states may be complex.
 //
-// Chunks of steps are counted from the end of time, so that checkpoints lie between them. The first
-// chunk may begin before the first step; its extra steps are idle. S and L depend on the type of
-// the states and on all sizes of a problem except the number of steps. They do not depend on the
-// GPU, so the order of sums is the same on every GPU.
+// Chunks of steps are counted from the end of the sequence, so that checkpoints lie between them.
+// The earliest chunk may begin before step 0; its extra steps are idle. S and L depend on the
+// kernel (forward or adjoint), the type of the states, and all sizes of a problem except the number
+// of steps. They do not depend on the GPU, so the order of sums is the same on every GPU.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace detail {
 
 inline constexpr int selective_threads = 128;
 
-/// Four steps of one state. Four floats are read by one access.
+/// Four consecutive steps of B or C for one state. If V is float, one access reads all four.
 template <class V>
 struct alignas(16) four_steps {
   V of[4];
@@ -33,7 +33,7 @@ struct alignas(16) four_steps {
   SCANREC_DEVICE SCANREC_INLINE static four_steps same(V x) { return {{x, x, x, x}}; }
   SCANREC_DEVICE SCANREC_INLINE V at(int j) const { return of[j]; }
 };
-/// Four steps of one complex state.
+/// Four consecutive steps of B or C for one complex state.
 template <class V>
 struct four_complex_steps {
   four_steps<V> re, im;
@@ -84,7 +84,7 @@ struct selective_shape {
   static constexpr int channels = selective_threads / L;
   static constexpr int warps = selective_threads / device::warp_size;
   static constexpr int steps = states * sizeof(V) > 256 ? 16 : 32;  // of a chunk
-  /// Elements per thread and array in a chunk, and the same for B and C.
+  /// Elements of a thread in a chunk: of each array with channels, and of each part of B or C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int bc_elements = states * steps / selective_threads;
   static constexpr int run = std::min(elements, 4);  // elements of a run (selective_elements.cuh)
@@ -102,9 +102,10 @@ struct selective_shape {
   static constexpr std::int64_t bc_offset_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && bc_elements % 4 == 0);
 
-  // The layout of shared memory. Both kernels have (step size, step size * u), y and resets per
-  // step and channel, B and C, D and the bias. The forward kernel also has the u and z of each
-  // thread's elements, and the offsets of these elements in four arrays.
+  // The layout of shared memory. Both kernels have, per step and channel, (step size, step size *
+  // u), y and, if there are any, resets. They also have B and C with their offsets, D and the bias.
+  // The forward kernel adds the u and z of each thread's elements, and the offsets of these
+  // elements in four arrays.
   static constexpr std::int64_t delta_u = 0, b = delta_u + 2 * row_bytes, c = b + bc_bytes,
                                 d = c + bc_bytes, bias = d + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
@@ -115,9 +116,9 @@ struct selective_shape {
                                 forward_bytes = forward_reset_mask;
   static constexpr std::int64_t reset_mask_bytes = steps * row * sizeof(std::uint32_t);
 
-  // The adjoint also has gradients of y, sums over states, four values of each thread's elements,
-  // the states before every fourth step, products to be summed over channels, and the offsets of
-  // the elements in seven arrays.
+  // The adjoint adds gradients of y, sums over states, four values per element of each thread, and
+  // the states before each group of four steps but the last. It also adds each warp's sums over its
+  // channels (selective_products.cuh), and the offsets of the elements in seven arrays.
   static constexpr int sum_steps =
       std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
   static constexpr int kept = 4;
@@ -129,7 +130,7 @@ struct selective_shape {
                                 vjp_offsets = products + 2 * warps * sum_steps * states * sizeof(V),
                                 vjp_reset_mask = vjp_offsets + bc_offset_bytes + 7 * offset_bytes,
                                 vjp_bytes = vjp_reset_mask;
-  // If gradients of intervals are computed, it also has the softplus of its elements.
+  // If the adjoint computes gradients of intervals, it also keeps step sizes without intervals.
   static constexpr std::int64_t vjp_soft = vjp_reset_mask + reset_mask_bytes,
                                 soft_bytes = elements * selective_threads * sizeof(value);
 };
@@ -173,9 +174,10 @@ inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::in
 enum class selective_pass { forward, adjoint };
 
 /// States per lane for floats with up to 16 states, by the number of blocks of 32 channels. Four
-/// states need the fewest instructions, and one state gives the most threads. Measured on an H200
-/// with 16 to 2048 blocks of 2048 steps. With four states per lane, its 132 multiprocessors run 396
-/// such blocks of the adjoint at once. With two, they run as many channels as 264 such blocks have.
+/// states per lane need the fewest instructions, and one gives the most threads. The limits were
+/// measured on an H200 with 16 to 2048 blocks of 2048 steps. With four states per lane, its 132
+/// multiprocessors run 396 such blocks of the adjoint at once. With two, they run as many channels
+/// as 264 such blocks have.
 constexpr int selective_states_per_lane(selective_pass pass, std::int64_t blocks) {
   if (pass == selective_pass::forward) return blocks < 176 ? 1 : 4;
   return blocks <= 64 ? 1 : blocks > 264 && blocks <= 396 ? 4 : 2;

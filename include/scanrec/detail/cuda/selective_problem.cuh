@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Access to the elements of a selective scan in GPU kernels. Rows of any stored type are loaded
+// Access to the elements of a selective scan in GPU kernels. Elements of any stored type are loaded
 // unconverted, and converted where they are used.
 #pragma once
 
@@ -35,8 +35,8 @@ struct alignas(sizeof(T) * Count) packed {
 };
 
 /// Converts loaded elements. The stored type is tested once for all of them, so that their
-/// conversions overlap. If 16-bit elements were loaded in runs, each word of `raw` holds two: a run
-/// of `Run` elements fills only the first Run / 2 of its `Run` words.
+/// conversions overlap. If 16-bit elements were loaded in runs of more than one, each word of `raw`
+/// holds two: a run of `Run` elements fills only the first Run / 2 of its `Run` words.
 template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
                                               bool in_runs, V (&to)[Count]) {
@@ -118,7 +118,7 @@ struct device_rows {
       load_words<std::uint16_t, std::uint32_t, Run / 2, Run>(to, first, apart);
     }
   }
-  /// Stores elements at offsets at(i), or adds to them if `add`. Skips the offset `none`.
+  /// Stores x at offsets at(i), or adds x to the elements there if `add`. Skips the offset `none`.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], bool add, const Offset& at) const {
     with_stored([&](auto stored) SCANREC_LAMBDA {

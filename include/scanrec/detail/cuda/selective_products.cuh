@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sums over channels in the adjoint of a selective scan, at every step: the gradients of B and
-// C. The channels of a warp are added by exchanges that halve the number of values per lane. The
-// warps of a block are then added in shared memory, and the blocks by the next kernel.
+// The gradients of B and C that vary with the step: sums over channels at every step, in the
+// adjoint of a selective scan. Exchanges add up the channels of a warp. Each exchange halves the
+// number of values per lane. The sums of the warps are then added in shared memory, and those of
+// the blocks by the next kernel (selective_sums.cuh).
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The workspace of the adjoint: partial sums for the next kernels, and states that the adjoint
-/// kernel reads again. A row below is one group of one sequence. States have type V.
+/// kernel reads again. States have type V. In the comments below, a part is the real or the
+/// imaginary part, a row is one group of one sequence, and a tile is a block of its channels.
 template <class V>
 struct selective_vjp_room {
   using real = scanrec::detail::real_part_of<V>;
@@ -55,9 +57,9 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
         products(Shape::products),
         own_product_(own_product()) {}
 
-  /// Sums the values of four steps from t on over the channels of a warp. The indices of `v` are
-  /// (step, slot); a slot is the position of a state in the thread's registers
-  /// (selective_tile.cuh).
+  /// Sums the values of four steps, from t on, over the channels of a warp, and stores the sums in
+  /// `products`. The indices of `v` are (step, slot); a slot is the position of a state in the
+  /// thread's registers (selective_tile.cuh). `which`: 0 for B, 1 for C.
   SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[4][S], int which, int t) const {
     // Channels that do not exist contribute 0, even if B or C is NaN.
     if (this->at_.count < Shape::channels) {
@@ -124,8 +126,8 @@ class selective_products : public selective_tile<Shape, Kind, turned_channels<Sh
     }
   }
   // Adds pairs of channels whose indices differ in one bit. Each channel keeps the slots whose
-  // index lacks that bit. Its partner has the same states in the slots whose index has the bit.
-  // Channels that are `turned` apart have the same order of states.
+  // index lacks that bit. Its partner has the states of these slots in the slots whose index has
+  // the bit. Channels that are `turned` apart have the same order of states; halve_steps adds them.
   template <int Bit>
   SCANREC_DEVICE SCANREC_INLINE static void halve_states(X (&v)[4][S]) {
     if constexpr (Bit < turned) {

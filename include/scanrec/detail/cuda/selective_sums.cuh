@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels that sum the partial gradients of the blocks of a selective adjoint, in a fixed order and
-// in double.
+// Kernels that add up the partial gradients that the blocks of a selective adjoint have written, in
+// a fixed order and in double.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// Gradients of intervals, or of B or C that vary with the step. One thread per number adds up the
-/// partial sums of all blocks of a sequence (for B and C, of one group).
+/// partial sums of a row's blocks. A row is one group of one sequence; for intervals, all groups.
 template <class V>
 struct add_selective_tiles {
   static constexpr int threads = 128, blocks_together = 8;
   static constexpr bool synchronises = false;
 
-  const V* partial;  // (row, tile, time, state); a row is one group of one sequence
+  const V* partial;  // (row, tile, time, state); a tile is the channels of a block
   std::int64_t groups, tiles, time, states, numbers;
   device_rows<V> to;
   bool update;

@@ -21,8 +21,8 @@ struct several {
 };
 
 /// Sums four values over L lanes. Lane j of every four lanes returns the j-th sum. Two exchanges
-/// within the four lanes each halve the number of values per lane. The remaining value is then
-/// exchanged with lanes farther away.
+/// between the four lanes reduce the number of values per lane from four to one. Further exchanges
+/// add up this value over lanes farther away.
 template <int L, class T>
 SCANREC_DEVICE SCANREC_INLINE T sum_over_lanes(const several<T, 4>& x, int lane) {
   const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
@@ -42,9 +42,9 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
   return {x.first + y.first, x.second + y.second};
 }
 
-/// The states of a block. The L lanes of a channel share its states. Slot i, the i-th state
-/// register of lane j of channel c, holds state (i ^ (c mod Turned)) * L + j. So `Turned`
-/// neighbouring channels store their states in different orders.
+/// The states of a block, and B and C of its current chunk. The L lanes of a channel share its
+/// states. Slot i, the i-th state register of lane j of channel c, holds state (i ^ (c mod Turned))
+/// * L + j. So any `Turned` neighbouring channels store their states in different orders.
 template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile : public selective_elements<Shape, Kind> {
  public:
@@ -115,7 +115,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
 
-  /// B or C in shared memory, as (part, state, step). k is the index of its first part's offset.
+  /// B or C in shared memory, as (part, state, step). The offset of its first
+  /// part is element k of bc_offsets_.
   struct mixed_array {
     device::shared_array<V> numbers;
     device::shared_array<four_steps<V>> fours;
@@ -124,8 +125,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
     SCANREC_DEVICE SCANREC_INLINE mixed_array(std::int64_t first_byte, int which)
         : numbers(first_byte), fours(first_byte), k(2 * which) {}
   };
-  /// Elements of B or C loaded at once, limited by registers: states of a step or steps of a state,
-  /// whichever are contiguous.
+  /// The number of elements of B or C that a thread loads at once; registers limit it. They are
+  /// states of one step if states are contiguous, else steps of one state.
   static constexpr int M = 4;
   static constexpr bool mixed_early = Shape::bc_elements == M;
 
@@ -141,7 +142,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     stage_bc(from.steps, to, 0, first, x[0]);
     if constexpr (parts == 2) stage_bc(from.imaginary, to, 1, first, x[1]);
   }
-  /// Loads and stages all of B or C.
+  /// Loads and stages B or C of the chunk.
   SCANREC_DEVICE SCANREC_INLINE void take_bc(const bc_array<number, device_rows>& from,
                                              const mixed_array& to) const {
     SCANREC_KEEP_LOOP
@@ -227,7 +228,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
       return rows.load(position);
   }
 
-  // remember() keeps the flag of the k-th array of B and C in bit first_bc + k.
+  // remember() records in bit first_bc + k whether array k of B and C can be loaded in runs.
   static constexpr int first_bc = 8;
   device::shared_array<std::int64_t> bc_offsets_;  // offsets of B and C for this block
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging in shared memory of arrays that are contiguous along time. The block copies them to
-// shared memory in memory order, and each thread reads its own steps from there.
+// Staging in shared memory of arrays that are contiguous along time. Neighbouring threads copy
+// neighbouring elements of inputs to shared memory, and each thread reads its own steps from there.
+// Outputs are staged in the opposite direction.
 //
 // A thread has a row of elements per array: its steps, and a neighbouring step if the recurrence
-// reads neighbours. The length of a row is an odd number of words, so that the threads of a warp
-// access different banks.
+// reads neighbours. Rows are padded against bank conflicts.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The staged arrays of a recurrence. The masks have one bit per array, in the order in which the
-/// recurrence lists its arrays.
+/// The staged arrays of a recurrence. The masks have one bit per input, or per output, in the order
+/// in which the recurrence lists its arrays.
 struct staged_arrays {
-  std::uint32_t reads = 0, writes = 0;       // bits of the staged arrays
-  std::uint32_t neighbours = 0;              // bits of the inputs whose neighbours are read
+  std::uint32_t reads = 0, writes = 0;       // bits of the staged inputs, and of the staged outputs
+  std::uint32_t neighbours = 0;              // bits of staged inputs with a neighbouring step
   bool all_reads = true, all_writes = true;  // whether all present inputs / all outputs are staged
   std::int64_t bytes = 0;                    // of shared memory
 };
@@ -33,8 +33,8 @@ class tile_stage {
  public:
   staged_arrays which;
 
-  /// Host only. Selects the arrays to stage: in order, each that still fits in `room` bytes. Inputs
-  /// and outputs use the same bytes, one after the other.
+  /// Host only. Selects the arrays to stage: in order, each suitable one that still fits in `room`
+  /// bytes. Outputs reuse the bytes of the inputs.
   tile_stage(const R& r, std::int64_t room) {
     std::int64_t read_bytes = 0, written_bytes = 0;
     std::uint32_t bit = 1;
@@ -83,8 +83,9 @@ class tile_stage {
                        if (which.neighbours & bit) pass_neighbours(field, slots, partition, at);
                      });
   }
-  /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged; then
-  /// the offset of each array in shared memory is a compile-time constant.
+  /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged,
+  /// except absent reset masks. Then the offset of each array in shared memory is a compile-time
+  /// constant.
   template <bool All = false>
   SCANREC_DEVICE void redirect_reads(R& here, const tile_partition& partition,
                                      const tile_position& at, std::int64_t first_byte) const {
@@ -111,8 +112,8 @@ class tile_stage {
                              point(field, slots.address(own, at.count, true), at);
                            });
   }
-  /// Copies the staged outputs to memory, except the columns for which `left_out` is true. All
-  /// threads of the block call it, after a barrier.
+  /// Copies the staged outputs to global memory, except the columns for which left_out(column) is
+  /// true. All threads of the block call it, after a barrier.
   template <class LeftOut>
   SCANREC_DEVICE void store(const R& row, const tile_partition& partition, const tile_position& at,
                             std::int64_t first_byte, LeftOut left_out) const {
@@ -138,8 +139,8 @@ class tile_stage {
   template <class S>
   static constexpr std::int64_t bytes_of = (threads * row_of<S> * sizeof(S) + 15) / 16 * 16;
 
-  // Staging does not pay for reset masks of one byte. Elements over 16 bytes (matrices) use their
-  // cache lines well without it.
+  // Staging does not pay for elements of one byte (reset masks). Elements over 16 bytes, such as
+  // matrices, use their cache lines well without it.
   template <class S>
   static constexpr bool may_be_staged = sizeof(S) > 1 && sizeof(S) <= 16;
   template <class Field>
@@ -154,8 +155,9 @@ class tile_stage {
     else
       return true;
   }
-  // Calls f(field, slots, bit) for the staged arrays, which are all arrays if `All`, else those in
-  // `bits`. `slots` is the array's part of shared memory.
+  // Calls f(field, slots, bit) for the staged inputs (or outputs if not `Reads`): for those in
+  // `bits`, or if `All` for every one that may be staged. `slots` is the array's part of shared
+  // memory.
   template <bool Reads, bool All = false, class Self, class F>
   SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
     std::uint32_t bit = 1;
@@ -194,8 +196,9 @@ class tile_stage {
   using only_column = std::integral_constant<int, 0>;
   template <class Column>
   static constexpr bool is_only = std::is_same_v<Column, only_column>;
-  // Calls f(number, slot, column, address) for a thread's share of a tile's elements. `slot` is the
-  // index of the element in shared memory, and `address` its place in global memory.
+  // Calls f(number, slot, column, address) for a thread's share of a tile's elements. `number`
+  // is less than SegmentSteps. `slot` is the index of the element in shared memory, and `address`
+  // is its address in global memory.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_partition& partition,
                                           const tile_position& at, F f) {
@@ -221,7 +224,8 @@ class tile_stage {
       return;
     }
     // Otherwise the block processes the columns in order. If a column has at least as many steps as
-    // the block has threads, all threads are in the same column, so their increments are the same.
+    // the block has threads, all threads are in the same column at a time, so their increments are
+    // the same.
     const auto slot_of = [&](int t) SCANREC_LAMBDA {
       return (t >> partition.segment_shift) * partition.width * row_of<S> + lead +
              (t & (partition.segment_steps - 1));
@@ -262,8 +266,8 @@ class tile_stage {
       });
     }
   }
-  // The neighbouring step of a segment. It is in the row of another thread, or outside of the tile.
-  // Outside, it is loaded from memory (`elsewhere`).
+  // The neighbouring step of a segment. It is in the row of another thread, or outside of the tile
+  // (`elsewhere`). If it is outside, it is loaded from global memory.
   struct neighbour {
     std::int64_t time;
     bool exists, elsewhere;
@@ -305,7 +309,7 @@ class tile_stage {
                          : (thread + partition.width) * row_of<S>;
     slots.store(neighbour_slot<S>(partition), slots.load(from));
   }
-  // Shifts the pointer so that step at.first is the first element in `slots`.
+  // Points the field into `slots` so that step at.first is the first element.
   template <class Field, class S>
   SCANREC_DEVICE static void point(Field& field, S* slots, const tile_position& at) {
     field.data = slots - at.first;

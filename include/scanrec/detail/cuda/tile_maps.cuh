@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composition of the maps of a tile's segments, by shuffles within a warp and then over the warps.
-// The order depends only on thread indices. A column is one channel of the tile.
+// Composition of the maps of a tile's segments, by shuffles within a warp, then in shared memory
+// over the warps. The map of a segment takes the state before the segment to the state after it.
+// The order of composition depends only on thread indices. A column is one channel of the tile.
 #pragma once
 
 #include <cstdint>

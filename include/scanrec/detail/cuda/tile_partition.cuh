@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tiles of look_back and the layout of its workspace. Both depend only on shape, layout and
-// types, so bits do not depend on the GPU.
+// The tiles of look_back and the layout of its workspace. Both depend on the problem and on
+// look_back::segment_steps, but not on the GPU.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace detail {
 
 /// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps.
 /// A thread has one segment of one channel. The channels of a tile are its columns. Tiles are
-/// numbered over channels and batch rows first, then over time.
+/// numbered over channels, batch rows and the group axis first, then over time.
 struct tile_partition {
   static constexpr int threads = 128;
 
@@ -53,22 +53,24 @@ struct tile_partition {
   SCANREC_HD int span_tiles() const { return 1 << span_shift; }
   SCANREC_HD std::int64_t spans() const { return ((tiles - 1) >> span_shift) + 1; }
   SCANREC_HD int segments() const { return threads >> width_shift; }
-  /// Length of a row of terms of sums over channels, in shared memory. There is one row per step,
-  /// padded against bank conflicts.
+  /// The terms of sums over channels have one row per step in shared memory. Returns the length of
+  /// a row, padded against bank conflicts.
   SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {
     return static_cast<std::int64_t>(segments()) * segment_steps;
   }
 
  private:
-  // A tile reads the maps of the earlier tiles of its span with one segment per map. Tiles of 8 or
-  // 16 channels have only 16 or 8 segments, so their spans have only 16 or 8 tiles.
+  // A segment reads the map of at most one earlier tile of the span. Tiles of 8 or 16 channels have
+  // only 16 or 8 segments, so their spans have only 16 or 8 tiles.
   static constexpr int most_span_tiles = 32;
-  // Limited by the shared memory for maps in tiles_before.cuh.
+  // The maximum width if a sequence has several tiles. It is limited by the shared memory for maps
+  // in tiles_before.cuh.
   static constexpr std::int64_t most_columns_of_many_tiles = 16;
-  // The width is as many channels as fill two memory sectors of 32 bytes with the smallest
-  // elements. With accesses of one sector, the L2 cache is slower than memory. If channels are not
-  // contiguous, a tile takes as many short sequences as fill it.
+  // If channels are contiguous, the width is as many channels as fill two memory sectors of 32
+  // bytes with the smallest elements, but at most 16. With accesses of one sector, the L2 cache has
+  // a lower throughput than memory. If channels are not contiguous, a tile has one sequence, or as
+  // many short sequences as fill it.
   [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t two_sectors = 64;
     std::int64_t bytes = 0, most = 1;
@@ -95,9 +97,9 @@ struct tile_partition {
 };
 
 /// The maximum number of steps per thread, a power of two. A thread holds all its steps in
-/// registers. Four blocks of 128 threads fit a multiprocessor if the steps take at most 384 bytes.
-/// This size includes reset masks, which kernels for assume::plain do not have. Wide maps leave
-/// fewer registers.
+/// registers. Four blocks of 128 threads fit a multiprocessor if the steps of a thread take at most
+/// 384 bytes. This size includes reset masks, which kernels for assume::plain do not have. Wide
+/// maps leave fewer registers.
 constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
   const std::int64_t room = map_bytes > 16 ? 160 : 384;
   int steps = 32;
@@ -106,25 +108,25 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
   return steps;
 }
 
-/// Upper bound on the shared memory of a tile without staged arrays, recomputed states and terms of
+/// Upper bound on the shared memory of a tile without staged arrays, recomputed states or terms of
 /// sums. Each thread has three maps, a state and a sum, together no larger than four maps. Each
 /// channel has a state. The other parts take at most 4 KiB.
 constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_bytes) {
   return tile_partition::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
 }
 
-/// The layout of the workspace of look_back: the header, messages, counters for the turns of tiles
-/// with the same steps (tile_sums.cuh), and sums.
+/// The tiles of a call of look_back, and the layout of its workspace: the header, messages,
+/// counters that order the additions of tiles with the same steps (tile_sums.cuh), and sums.
 struct look_back_plan {
   tile_partition partition;
-  bool sums_by_column = false;  // sums that keep time are first added over a tile's channels
-  bool sums_by_step = false;    // sums that keep time: tiles of one channel add to them in turn
+  bool sums_by_column = false;  // for sums that keep time, a tile first adds up its channels
+  bool sums_by_step = false;    // to sums that keep time, tiles of one channel add in turn
   bool in_turn = false;         // whether a block processes all tiles of its channels in turn
   std::int64_t first_message = header_bytes, messages_bytes = 0;
   lane_plan sums;
   std::int64_t workspace_bytes = 0;
 
-  /// `most_steps`: maximum number of steps per thread; 0: chosen by element size.
+  /// `most_steps`: maximum number of steps per thread; 0: chosen by type.
   look_back_plan(const problem& p, int most_steps)
       : partition(
             p, segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
@@ -143,21 +145,21 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
-  /// The byte offset of the sums. Sums are written before they are read. All memory before them
-  /// must be zero or have the contents that earlier calls left.
+  /// The byte offset of the sums. They need no clearing, because they are written before they are
+  /// read. All memory before them must be zero or have the contents that earlier calls left.
   [[nodiscard]] std::int64_t first_sum() const {
     return first_turn() + (sums_by_step ? partition.tiles * bytes_of_word : 0);
   }
 
  private:
-  // Blocks that fill a large GPU: four per multiprocessor, for 128 multiprocessors.
+  // The number of blocks that fill a large GPU: four per multiprocessor, for 128 multiprocessors.
   static constexpr std::int64_t enough_groups = 512;
-  // With fewer columns, the sums of all tiles would take nearly as much memory as the array.
+  // With fewer columns, the sums of all tiles would take about as much memory as an input.
   static constexpr int enough_columns = 4;
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
     return of_each * partition.tile_steps() * partition.term_row();
   }
-  // Whether terms fit beside the rest of a tile's shared memory.
+  // Whether the terms of sums fit beside the rest of a tile's shared memory.
   [[nodiscard]] bool terms_fit(const problem& p) const {
     std::int64_t of_each = 0;
     for (const array_use& array : p)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tile of a block and the positions of its threads. Blocks draw tickets in the order in which
-// they start, and tickets number tiles in time order. So a tile only waits for tiles that have
-// started.
+// The tile of a block and the positions of its threads. Unless a block processes all tiles of its
+// channels in turn, it draws a ticket when it starts. Tickets number tiles in scan order, so a tile
+// only waits for tiles that have started.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct tile_position {
   int count = 0;                // steps of the segment
 };
 
-/// The drawn tile, which the first thread of a block passes to the others.
+/// The tile of a block, which its first thread passes to the others.
 struct alignas(16) drawn_tile {
   std::uint64_t call;
   std::uint32_t tile, group, strip, g, b, unused;
@@ -54,7 +54,7 @@ SCANREC_DEVICE inline tile_position position_in(const tile_partition& partition,
                                               : partition.segment_steps;
   return at;
 }
-/// The drawn tile with the given indices, without the call number.
+/// The tile with the given indices, without the call number.
 SCANREC_DEVICE inline drawn_tile tile_of(const tile_partition& partition, std::uint32_t tile,
                                          std::uint32_t group) {
   // Tile numbers fit 31 bits (check_blocks), and 32-bit divisions are faster than 64-bit ones.
@@ -76,8 +76,9 @@ SCANREC_DEVICE inline tile_position take_ticket(workspace_header* header,
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
-    // `halves` counts passes of 2^31 calls. The block with the last ticket may have incremented it
-    // before the read above. Then its parity differs from that of `calls / half`.
+    // `halves` counts how often the number of calls has passed a multiple of 2^31. The read above
+    // is not ordered before the draw, so the block with the last ticket may already have
+    // incremented `halves`. Then the parity of `halves` differs from that of `calls / half`.
     halves -= (halves ^ calls / half) & 1;
     if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// States that a tile recomputes from checkpoints. A thread recomputes one checkpoint interval of
-// one channel into shared memory, where all threads of the tile read it. The states have the same
-// bits as in a serial loop from the checkpoint on.
+// States that a tile recomputes from checkpoints. One thread recomputes a checkpoint interval of a
+// channel into shared memory, where all threads of the channel read the states. The states have the
+// same bits as in a serial loop from the checkpoint on.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct tile_states {
   SCANREC_DEVICE static void order_writes() {}
 };
 
-/// Steps are in the order of the adjoint, which is opposite to that of the scan. The states of a
-/// channel are a column, and row i of it is the state of step i - 1 of the tile.
+/// Steps are in the order of the adjoint, which is opposite to that of the scan. A column holds the
+/// states of one channel. Its row i holds the state of step i - 1 of the tile.
 template <class R>
 requires scanrec::detail::recomputes<R>
 struct tile_states<R> {
@@ -44,9 +44,9 @@ struct tile_states<R> {
     return ((steps + 2) * partition.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 *
            16;
   }
-  /// Recomputes the checkpoint intervals of the tile into shared memory, from `first_byte` on. All
-  /// threads of the block call it. `row` is the recurrence with its pointers moved to the tile's
-  /// group and batch row.
+  /// Recomputes the states of the tile into shared memory, from `first_byte` on. All threads of the
+  /// block call it. `row` is the recurrence with its pointers moved to the tile's group and batch
+  /// row.
   SCANREC_DEVICE static void compute(const R& row, const tile_partition& partition,
                                      const tile_position& at, std::int64_t first_byte) {
     using loop = lane_loop<R, recurrence::assume::nothing>;
@@ -58,7 +58,8 @@ struct tile_states<R> {
     for (; at.there && number * interval < last; number += partition.segments()) {
       const std::int64_t begin = number * interval < first ? first : number * interval;
       const std::int64_t end = (number + 1) * interval < T ? (number + 1) * interval : T;
-      // The state after the last step of the sequence is not written: it is the initial state.
+      // The row after the last step of the sequence is not written. Its state would be the initial
+      // state of the scan, which the adjoint reads from its own array.
       state* const rows = slots.column_address_to_write(
           at.column, static_cast<int>(begin - first) + 2,
           static_cast<int>(end - first) + (end < T ? 2 : 1), partition.width);
@@ -77,8 +78,8 @@ struct tile_states<R> {
     device::fence();
     device::synchronise_block();
   }
-  /// Orders the messages of earlier tiles before all writes and messages of this tile. Earlier
-  /// tiles may have read arrays that this tile, or a tile that it informs, overwrites.
+  /// Orders the receipt of messages from earlier tiles before all writes and messages of this tile.
+  /// Earlier tiles may have read arrays that this tile, or a receiver of its messages, overwrites.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, for `count` steps.
   SCANREC_DEVICE static void redirect(R& here, const tile_partition& partition,

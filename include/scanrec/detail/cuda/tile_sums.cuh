@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gradients that are sums, for sequences that are split over tiles.
 //
-// Sums over time: every thread adds up its steps. A block adds the threads of a channel pairwise
-// into one partial sum per channel and tile. The kernels of lane_sums.cuh add these partial sums.
+// Sums over time, and sums of gradients with one value per sequence: every thread adds up its
+// terms. A block adds the sums of a channel's threads pairwise into one partial sum per channel and
+// tile. The kernels of lane_sums.cuh add these partial sums.
 //
-// Sums that keep their time axis run over lanes (sequences), not over time. If they run over
-// channels, a block adds up the channels of its tile at every step, and the kernels of
-// lane_sums.cuh add the tiles. Otherwise tiles have one lane each, and tiles with the same steps
-// add to the same sums in turn.
+// Sums that keep their time axis run over lanes (sequences), not over time. If all of them run over
+// channels, tiles have at least four channels, and the terms fit in shared memory, a block adds up
+// the channels of its tile at every step. The kernels of lane_sums.cuh add the sums of the tiles.
+// Otherwise tiles have one lane each, and tiles with the same steps add to the same sums in turn.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +37,9 @@ struct widest_sum<Carry, true> {
   using type = factor_t<Carry>;
 };
 
-/// The accumulators of a thread for its sums over time, in the wide type. `Widest` is the type of
-/// the largest accumulator. Without `OfSequences` there are only the sums of gradients with one
-/// value per sequence.
+/// The accumulators of a thread, in the wide type: for sums of gradients with one value per
+/// sequence and, if `OfSequences`, for sums over time. `Widest` is the type of the largest
+/// accumulator.
 template <class R, class Widest, bool OfSequences>
 class thread_sums {
  public:
@@ -46,7 +47,7 @@ class thread_sums {
   static constexpr std::int64_t shared_bytes =
       scanrec::detail::may_sum<R> ? tile_partition::threads * std::int64_t{sizeof(Widest)} : 0;
 
-  /// Clears the thread's accumulators, and points the outputs that are sums over time at them.
+  /// Clears the thread's accumulators, and points their outputs at them.
   SCANREC_DEVICE void redirect(R& r) {
     for_sums(r, slots_, [](auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
@@ -103,7 +104,7 @@ class thread_sums {
 };
 
 /// Sums over the channels of a tile at every step, with a term per step and channel in shared
-/// memory. Does nothing if not `Possible`.
+/// memory. Does nothing unless `Possible` and `any`.
 template <class R, bool Possible>
 struct column_sums {
   bool any = false;
@@ -117,7 +118,7 @@ struct column_sums {
       clear_terms(row_addresses(terms, partition, at, at.count), at.count, partition.term_row());
     });
   }
-  /// Points outputs at the terms of the thread for `count` steps, after clear().
+  /// Points the summed outputs at the thread's terms, for `count` steps. clear() comes first.
   SCANREC_DEVICE void redirect(R& here, const tile_partition& partition, const tile_position& at,
                                std::int64_t count) const {
     if (!Possible || !any) return;
@@ -158,7 +159,7 @@ struct column_sums {
   }
 };
 
-/// Writes zeros to a gradient that is a sum over zero lanes, one thread per step.
+/// Sets a gradient that is a sum over zero lanes to zero, or adds zeros to it. One thread per step.
 template <class S>
 struct write_empty_sums {
   static constexpr int threads = 128;
@@ -191,7 +192,8 @@ void queue_empty_sums(const recurrence::output_field<S>& out, const extents& lan
 /// The order in which tiles with the same steps add to sums that keep their time axis.
 template <class R>
 struct sum_turns {
-  device::word* words = nullptr;  // finished lanes for each tile of steps; null: no such sums
+  // For each tile index along time, the number of lanes that have finished; null: no such sums.
+  device::word* words = nullptr;
 
   /// Waits for the previous lane. Clears the sums if this lane is the first to add to them.
   SCANREC_DEVICE void begin(const R& r, const tile_partition& partition,

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol by which a tile computes the state before it from the messages of earlier tiles.
+// The protocol by which a tile computes the state before it from the messages of earlier tiles. The
+// map of a tile, or of several tiles, takes the state before them to the state after them.
 //
 // Up to 32 consecutive tiles are a *span*. A tile sends its map to the later tiles of its span. The
 // threads of a tile together compose the maps of the earlier tiles of its span. The tile applies
 // the result to the state at the *boundary* before the span. The last tile of a span composes the
-// map of the whole span and sends it, and later sends the state at the next boundary. A tile starts
-// at the nearest earlier boundary whose state is known, and applies one map for each span between
-// that boundary and its own.
+// map of the whole span and sends it, and later sends the state at the next boundary. To find the
+// state at the boundary before its span, a tile starts at the nearest boundary whose state is
+// known. It applies the maps of the spans in between, one after the other.
 //
-// Bits do not depend on timing. The numbers of the tiles fix the order in which maps are composed:
-// the maps of a span as in compose_in_warp and then warp by warp, and spans from left to right. The
-// state at a boundary is the result of this fold over all spans before it, so a fold that starts
-// from any known state continues it with the same roundings.
+// Bits do not depend on timing. The numbers of the tiles fix the order in which the maps of a span
+// are composed: as in compose_in_warp and then warp by warp. If a tile applies the map of a span to
+// the state before the span, the tile that sends the state after the span does so too. So a tile
+// gets the same roundings from whichever boundary it starts.
 //
 // A tile applies a composed map only if the map, its prefixes within each warp, and the state are
 // moderate, that is, so far from overflow that the result is finite (affine_carries.hpp). Otherwise
-// it waits for the state after the tile before it. Every tile with successors sends the state
-// after it. This choice depends only on the data.
+// it waits for the state after the tile before it, which every tile with successors sends. The map
+// of a span is sent only if it is moderate. These choices depend only on the data.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,8 @@ struct tiles_before {
   struct found {
     carry state{};            // before the tile
     carry next_boundary{};    // state at the boundary after the span, if it is known
-    bool knows_next = false;  // whether the tile ends its span, and the maps and the state before
-                              // the span are moderate
+    bool knows_next = false;  // whether the tile ends its span, and the map of the span and the
+                              // state before the span are moderate
   };
 
   const R& recurrence;
@@ -70,8 +71,8 @@ struct tiles_before {
     return in_span(at) + 1 == partition.span_tiles();
   }
   /// The message with the map of a tile, the message with the state after it, and the message with
-  /// the state at a boundary. The state after the last tile of a span is the state at the next
-  /// boundary, so it is sent as that.
+  /// the state at a boundary. The state after the last tile of a span is sent as the state at the
+  /// next boundary.
   SCANREC_DEVICE message<map> tile_map(const tile_position& at, int tile) const {
     return map_in(at, tile);
   }
@@ -91,8 +92,8 @@ struct tiles_before {
   /// Loads the messages that are not complete yet. All threads of the block call it. All loads are
   /// issued before the first wait, because each has a long latency.
   SCANREC_DEVICE void load(const tile_position& at, received& messages_of_thread) const {
-    // In some warps no thread needs a message. In the others, threads that need none load one and
-    // ignore it.
+    // Warps in which no thread needs a message return. In the others, threads that need none load
+    // one and ignore it.
     if (first_segment_of_warp() >= partition.span_tiles()) return;
     const int boundary = looks(at) ? boundary_of(at) : 0;
     const bool reads_tile = at.there && at.segment < in_span(at);
@@ -106,8 +107,9 @@ struct tiles_before {
   }
 
   /// Finds the state before a tile that is not the first. Sends the map of the span if the tile
-  /// ends it. All threads of the block call it. `sends`: whether tiles follow. `early`: messages
-  /// that were loaded before.
+  /// ends the span, tiles follow, and the map is moderate. All threads of the block call it.
+  /// `leads`: whether the thread is the leading one of its column. `sends`: whether tiles follow.
+  /// `early`: the messages of an earlier load(), if any.
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_position& at, const Algebra& algebra, bool leads, bool sends,
                             const received& early) const {
@@ -176,9 +178,10 @@ struct tiles_before {
     bool moderate = false;
   };
 
-  // Each of the first span_tiles() segments reads one boundary. The segment with the farthest
-  // boundary accepts only a state. Boundaries and maps of tiles are read by the same segments,
-  // hence by the same warps.
+  // Each of the first span_tiles() segments reads the messages of one boundary, if it exists:
+  // segment i reads those of the boundary i spans before the tile's own. The segment with the
+  // farthest boundary accepts only a state. The same segments, hence the same warps, read the maps
+  // of tiles.
   [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_position& at) const {
     return span_of(at) - at.segment;
   }
@@ -213,7 +216,7 @@ struct tiles_before {
     return map_in(at, partition.tiles + boundary);
   }
   // A block receives the state at a boundary or computes it; both must give the same bits. The
-  // compiler may contract the products of a user's operator differently wherever it inlines the
+  // compiler may contract a user's operator to multiply-adds differently wherever it inlines the
   // operator. So operators are called out of line.
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     if constexpr (R::any_operator)

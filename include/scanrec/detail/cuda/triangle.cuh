@@ -4,8 +4,8 @@
 //
 // Elements above the diagonal are never multiplied, not even as zeros. The 16 x 16 tiles on the
 // diagonal are solved by substitution, and only the tiles strictly below it are multiplied. Columns
-// that contain NaN or infinity are left to the caller. So such values never leave their column,
-// move backwards in time, or pass a reset.
+// that contain NaN or infinity are left to the caller. So NaN and infinity never leave their
+// column, move backwards in time, or pass a reset.
 #pragma once
 
 #include <algorithm>
@@ -27,15 +27,15 @@ constexpr std::int64_t shared_room(std::int64_t count, std::int64_t element_byte
   return (count * element_bytes + 31) / 32 * 32;
 }
 
-/// A panel of inputs, and the factors of the triangle over its rows. T is a compute type.
+/// A panel of inputs, and the factors of its steps, in shared memory. T is a compute type.
 template <class T>
 class triangle {
  public:
   using scalar = simd::lane_t<T, 1>;
   using wide = simd::lane_t<wide_t<T>, 1>;
   static constexpr int columns = panel_columns(sizeof(T));
-  /// Row length, padded against bank conflicts. For floats, tiles for matrix units are also aligned
-  /// to 32 bytes.
+  /// Length of a row of the panel, padded against bank conflicts. For floats, tiles for matrix
+  /// units are also aligned to 32 bytes.
   static constexpr int row = columns + (sizeof(T) == 4 ? 8 : 2);
   /// Threads of a block: one for every 16 rows of every column of a panel.
   static constexpr int threads = columns * chunk_blocks;
@@ -67,7 +67,7 @@ class triangle {
   static_assert(halves_first + chunk_steps * row * 2 + 4096 <= most_shared_bytes,
                 "scanrec: a panel must fit into most_shared_bytes, the shared memory of every GPU");
 
-  /// The numbers of the panel: first inputs, then states.
+  /// The panel. It holds inputs until apply() replaces them by states.
   SCANREC_DEVICE static device::shared_array<scalar> panel() {
     return device::shared_array<scalar>(panel_first);
   }
@@ -75,7 +75,7 @@ class triangle {
   SCANREC_DEVICE static void store(int r, int column, const scalar& x) {
     panel().store(r * row + column, x);
   }
-  /// The factor of a step. All steps are set before build().
+  /// The factor of a step. All steps must be set before build().
   SCANREC_DEVICE static scalar factor(int r) { return factors().load(r); }
   SCANREC_DEVICE static void set_step(int r, const scalar& factor_of_step, bool reset) {
     factors().store(r, factor_of_step);
@@ -126,7 +126,8 @@ class triangle {
 
   /// Replaces the columns of inputs by columns of states. All threads of the block call it; each
   /// writes 16 rows of a column. Returns whether any thread has found a value that is not finite.
-  /// Sets `nonfinite` if this thread has found one; the caller must then compute the column.
+  /// Sets `nonfinite` to whether this thread has found one. If so, the caller must compute the
+  /// states of the column.
   template <class Precision>
   SCANREC_DEVICE static bool apply(bool& nonfinite) {
     const int column = device::thread_index() % columns, own = device::thread_index() / columns;
@@ -168,7 +169,7 @@ class triangle {
   SCANREC_DEVICE static device::shared_array<int> starts() {
     return device::shared_array<int>(starts_first);
   }
-  // heads: per step, the product of the factors of its tile up to and including it. tails: per
+  // heads: per step, the product of its factor and the factors before it in its tile. tails: per
   // step, the product of the factors after it in its tile. between: per pair of tiles, the product
   // of all factors of the tiles between them.
   SCANREC_DEVICE static device::shared_array<wide> heads() {
