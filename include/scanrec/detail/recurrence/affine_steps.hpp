@@ -7,22 +7,22 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Base of all such recurrences.
+/// Base of all recurrences with affine steps.
 template <class Value>
 struct affine_maps {
   /// The compute type of states.
   using value = Value;
-  /// Whether kernels process one sequence per lane, without SIMD packs. True on GPUs, and for
-  /// states that are small vectors (run_lanes_of in field.hpp is an exception).
+  /// Whether kernels process sequences one by one, without SIMD packs. True with CUDA compilers,
+  /// and for states that are small vectors (run_lanes_of in field.hpp is an exception).
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
-  /// Whether kernels are compiled for assume::whole (all lanes exist, no resets; position.hpp).
+  /// Whether kernels are compiled for assume::whole (position.hpp).
   static constexpr bool runs_whole = true;
   /// Number of state registers that a kernel may process side by side, to hide latency.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether the arithmetic of a step uses most registers of a GPU thread.
   static constexpr bool computes_much = false;
-  /// Whether states and maps are values of a caller's associative operator (inclusive_scan). Such a
-  /// recurrence has no sums.
+  /// Whether states and maps are elements that a caller's associative operator combines
+  /// (inclusive_scan). Recurrences for which this is true have no sums.
   static constexpr bool any_operator = false;
   template <class Lane>
   using map_of = affine<Lane>;
@@ -30,8 +30,8 @@ struct affine_maps {
   using state_of = Lane;
 };
 
-/// Base of recurrences whose `load` returns a gate and an input. The state after a step is gate * x
-/// + input, or the input alone at a reset.
+/// Base of recurrences whose `load` returns a gate and an input. The state after a step is gate *
+/// (state before it) + input, or the input alone at a reset.
 template <class Value>
 struct affine_steps : affine_maps<Value> {
   /// The values that one step reads.
@@ -41,7 +41,7 @@ struct affine_steps : affine_maps<Value> {
     Lane input;
     simd::real_lane_t<Lane> reset;
   };
-  /// Running sums of outputs: empty.
+  /// Running sums of outputs: none.
   template <class Lane>
   struct sums {};
 
@@ -65,16 +65,16 @@ struct affine_steps : affine_maps<Value> {
     return at.rarely(resets.present()) ? simd::select(read.reset, read.input, continued)
                                        : continued;
   }
-  /// Whether the lanes of a pack along time compose, that is, contain no reset. Recurrences that
-  /// read a neighbour define their own version.
+  /// Whether the maps of a pack along time may be composed, that is, no step of the pack is reset.
+  /// Recurrences that read a neighbour define their own version.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(resets.present()) || !resets.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
-  /// are in L2 by then. This recurrence has none.
+  /// Called in the first pass over a tile, which only composes the maps of its steps. Loads into L2
+  /// the arrays that only the second pass reads. There are none here.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position) const {}
 };

@@ -5,7 +5,7 @@
 //                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>>;
 //
 // All loops over the arrays of a recurrence follow this list. Outputs have the same order as in the
-// problem of the call: sequences before final states.
+// problem of the call: sequences before values per sequence, such as final states.
 #pragma once
 
 #include <cstddef>
@@ -83,8 +83,8 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_field(Field& field, F& f) {
     f(field);
 }
 // Everything is forced inline and unrolled. GCC treats a function that only prefetches as having no
-// effect, and drops its calls. A loop over fields that is not unrolled moves them from registers to
-// memory.
+// effect, and drops calls of it. A loop over fields that is not unrolled moves them from registers
+// to memory.
 template <class Entry, class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void visit_entry(R& r, F& f) {
   auto& member = r.*Entry::member;
@@ -124,7 +124,8 @@ template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_ends(R& r, F f) {
   visit_list<recurrence::role::end>(r, f, typename R::arrays{});
 }
-/// Calls f(field) for every output that may be a sum, in the order of the problem.
+/// Calls f(field) for every output, in the order of the problem. Scans with an operator are left
+/// out: their outputs are never sums.
 template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_outputs(R& r, F f) {
   if constexpr (!R::any_operator) for_writes(r, f), for_ends(r, f);
@@ -176,11 +177,11 @@ constexpr int find_neighbour(recurrence::array_list<Entries...>) {
   ((found = neighbour_of_entry<Entries>() != 0 ? neighbour_of_entry<Entries>() : found), ...);
   return found;
 }
-/// Number of sequences that a recurrence reads or writes.
+/// Number of arrays with a time axis that a recurrence reads or writes, masks included.
 template <class R>
 inline constexpr int sequences_of = count_sequences<R>(typename R::arrays{});
-/// Bytes of the elements that a step of one sequence reads, at least `least` per element. Masks
-/// (resets, zoneout) are not counted.
+/// Bytes that one step of one sequence reads, where an element counts as `least` bytes or more.
+/// Masks (resets, zoneout) are not counted.
 template <class R>
 constexpr int bytes_of_step(int least = 1) {
   return add_bytes<R>(least, typename R::arrays{});
@@ -190,8 +191,9 @@ constexpr int bytes_of_step(int least = 1) {
 template <class R>
 inline constexpr int halo_of = find_neighbour(typename R::arrays{});
 
-/// The recurrence with the fields of its sequences moved by some steps and channels. Inline,
-/// because a kernel's own copy does not stay in registers if its address escapes.
+/// A copy of the recurrence in which the fields of arrays with a time axis are moved by `time`
+/// steps and `channel` channels. Forced inline, because a kernel's own copy does not stay in
+/// registers if its address escapes.
 template <class R>
 SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
@@ -204,7 +206,7 @@ SCANREC_HD SCANREC_INLINE void bind_row(R& r, std::int64_t group, std::int64_t b
   const auto bind = [=](auto& field) { field.bind(group, batch); };
   for_reads(r, bind), for_writes(r, bind), for_starts(r, bind), for_ends(r, bind);
 }
-/// The recurrence with all its fields at one batch row.
+/// A copy of the recurrence with all its fields at one batch row.
 template <class R>
 SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
   bind_row(r, group, batch);
@@ -219,7 +221,7 @@ SCANREC_INLINE bool any_resets(const R& r) {
   });
   return any;
 }
-/// Whether all steps of a row are known to have the same factor.
+/// Whether the factor of each channel is known to be the same at all steps.
 template <class R>
 SCANREC_INLINE bool is_steady(const R& r) {
   if constexpr (requires { r.gate.strides, r.resets.present(); })
@@ -227,7 +229,7 @@ SCANREC_INLINE bool is_steady(const R& r) {
   else
     return false;
 }
-/// Whether all channels of a row are known to have the same factors.
+/// Whether the factor of each step is known to be the same for all channels of a row.
 template <class R>
 SCANREC_INLINE bool shares_factors(const R& r) {
   if constexpr (requires { r.gate.strides, r.resets.present(); })
@@ -235,8 +237,8 @@ SCANREC_INLINE bool shares_factors(const R& r) {
   else
     return false;
 }
-/// Whether an output aliases an array from which factors are computed. Factors cannot be computed
-/// again after such an output is written.
+/// Whether an output aliases an array from which factors are computed: the gate, or any input if
+/// the recurrence has no gate. Factors cannot be computed again after such an output is written.
 template <class R>
 SCANREC_INLINE bool overwrites_factors(const R& r) {
   bool any = false;
@@ -261,7 +263,8 @@ using step_of = std::remove_cvref_t<
     decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
         recurrence::position<recurrence::lane_axis::channel>{}))>;
 
-/// The assumptions that hold for all steps of a call except the first and the last.
+/// The assumptions that hold for a call. Exceptions are steps with a neighbour outside of the
+/// sequence and packs with lanes past the last channel.
 template <class R>
 recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::assume;

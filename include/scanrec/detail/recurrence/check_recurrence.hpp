@@ -16,8 +16,8 @@ constexpr void check_recurrence() {
       requires { __VA_ARGS__; }, "scanrec: this recurrence has no " what)
   SCANREC_HAS("`value`, the compute type of its states", typename R::value);
   SCANREC_HAS("`arrays`, the array_list of its inputs and outputs", typename R::arrays);
-  SCANREC_HAS("`one_by_one`, whether its lanes are single sequences", R::one_by_one);
-  SCANREC_HAS("`any_operator`, whether its maps are elements of an operator", R::any_operator);
+  SCANREC_HAS("`one_by_one`, whether its lanes are scalars, never packs", R::one_by_one);
+  SCANREC_HAS("`any_operator`, whether an associative operator combines its maps", R::any_operator);
   if constexpr (requires {
                   typename R::value;
                   typename R::arrays;

@@ -4,8 +4,8 @@
 //
 // A kernel owns a copy of the recurrence whose fields point at the first element of a block
 // (`seek`). A `position` selects the lanes of a load or store, relative to that element. Kernels
-// see whole vectors only: the lanes of a field are contiguous or all the same. Arrays with other
-// layouts are staged (detail/cpu/stage.hpp).
+// with packs require that the lanes of a field are contiguous or all the same. Arrays with other
+// layouts are staged for them (detail/cpu/stage.hpp). Kernels without packs take any strides.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +33,13 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE Lane load(position<Axis, Assume> at) const {
     return load_from<Lane>(data + at.row * strides.time, at);
   }
-  /// The lane, or zero if the array is absent.
+  /// The lane value, or zero if the array is absent.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_or_zero(position<Axis, Assume> at) const {
     return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
   }
-  /// The lane `shift` steps later (earlier if negative). That step must exist.
+  /// The lane value `shift` steps later in scan order (earlier if negative). The array must have
+  /// that step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_neighbour(position<Axis, Assume> at,
                                                 std::int64_t shift) const {
@@ -90,8 +91,8 @@ struct input_field {
   }
 
  private:
-  // Elements from `data` to the lane with the lowest address at a row. The stride of vector lanes
-  // is 1, that of scalar lanes is any number.
+  // Number of elements from `data` to the lane with the lowest address at a row. Lanes of a pack
+  // count as contiguous; a scalar lane may have any stride.
   template <class Lane, class Position>
   SCANREC_INLINE std::int64_t offset(Position at, std::int64_t row) const {
     const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
@@ -152,7 +153,7 @@ struct output_field {
     return action == write::sum_time || action == write::sum_site;
   }
 
-  /// Takes one value per lane. `running` is the caller's running sum for this output.
+  /// Stores or adds one value per lane. `running` is the caller's running sum for this output.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void put(position<Axis, Assume> at, Lane value, Lane& running) const {
     if (Assume != assume::plain && action == write::sum_time)
@@ -237,7 +238,7 @@ inline constexpr bool is_output_if_given = false;
 template <class S>
 inline constexpr bool is_output_if_given<output_if_given<S>> = true;
 
-/// One value per sequence that is read, such as an initial state.
+/// An input array with one value per sequence, such as initial states.
 template <class V>
 struct state_input {
   const V* data = nullptr;
@@ -253,7 +254,7 @@ struct state_input {
   }
 };
 
-/// One value per sequence that is written, such as a final state.
+/// An output array with one value per sequence, such as final states.
 template <class V>
 struct state_output : output_field<V> {
   template <class Lane, lane_axis Axis, assume Assume>
@@ -269,8 +270,8 @@ struct state_output : output_field<V> {
   }
 };
 
-/// The lanes of `field` one step later (`Shift` = 1) or earlier (-1). At the `edge` of the
-/// sequence, the step outside of it has the value of `beyond`.
+/// The lanes of `field` one step later (`Shift` = 1) or earlier (-1) in scan order. If `edge`, one
+/// of these steps is outside of the sequence, and its value is that of `beyond`.
 template <int Shift, class Lane, class S, class V, lane_axis Axis, assume Assume>
 SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
                                             const state_input<V>& beyond, position<Axis, Assume> at,
@@ -298,13 +299,14 @@ struct checkpoint_input {
   SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
     data += group * strides.group + batch * strides.batch;
   }
-  /// The states before a checkpoint interval; intervals are counted from the end of the scan.
+  /// The states before a checkpoint interval of the forward scan. Intervals are counted from the
+  /// end of that scan.
   SCANREC_HD [[nodiscard]] state_input<V> before_interval(std::int64_t interval) const {
     return {data + interval * strides.time, strides};
   }
 };
 
-/// An array of elements that are copied bit by bit.
+/// An array whose elements are loaded and stored without conversion.
 template <class E>
 struct element_field {
   E* data = nullptr;
@@ -326,12 +328,11 @@ struct element_field {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Lanes of the packs in which R is computed.
+/// Lanes of the packs of R in kernels that have no packs of small vectors.
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// Lanes of the packs in which kernels process channels. No other kernels use packs of small
-/// vectors.
+/// Lanes of the packs of R in kernels_by_channel, the only kernels with packs of small vectors.
 template <class R>
 inline constexpr int run_lanes_of =
     simd::vectors_in_packs<typename R::value> && !R::any_operator ? simd::lanes_v<typename R::value>
@@ -341,7 +342,7 @@ inline constexpr int run_lanes_of =
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
   bool reversed = false;
-  bool whole = false;   // nothing is staged: arrays have whole vectors of lanes, or `single`
+  bool whole = false;   // no array is staged: lanes are contiguous or all the same, or `single`
   bool single = false;  // sequences are processed one by one, without packs
   bool scalar = false;  // lanes are scalars, so their stride does not matter
 

@@ -15,13 +15,14 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Common part of the forward recurrence and its adjoint: a cell, its arrays, the reset mask and
-/// the zoneout mask.
+/// Common part of the forward recurrence and its adjoint: a cell, its pre-activations, the reset
+/// mask and the zoneout mask.
 template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
   static constexpr std::size_t pre_arrays = Cell::names.size();
-  static constexpr int registers_abreast = 1;  // measured: with long steps, more is not faster
+  // Measured: more registers are not faster, because a step has many instructions.
+  static constexpr int registers_abreast = 1;
 
   using cell_type = typename computed_cell<Cell, Pre>::type;
   static constexpr bool computes_much = std::is_same_v<cell_type, Cell>;
@@ -46,8 +47,8 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// The stored values of a step. GPUs prefetch steps in this form. They convert and activate when
-  /// they process the step, because both would wait for the load.
+  /// The stored values of a step. GPUs prefetch steps in this form. They convert the values and
+  /// apply the activations when they process the step, because both would wait for the load.
   template <class Lane>
   struct raw {
     std::array<Pre, pre_arrays> pre;
@@ -66,7 +67,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// Loads the masks into a step or into its stored values.
+  /// Loads both masks into a `step` or a `raw`, whose mask values must be 0.
   template <class Read, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_reset_mask(position<Axis, Assume> at, Read& read) const {
     using Lane = decltype(read.reset);
@@ -107,13 +108,13 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
 };
 
-/// Target of the states of a forward call that stores none.
+/// Target of the states of a forward call that stores no states.
 struct kept_nowhere {
   template <class Lane, class Position>
   SCANREC_HD SCANREC_INLINE void store(Position, Lane) const {}
 };
-/// Target of the states of a forward call that stores checkpoints: the states before every
-/// checkpoint interval, with intervals counted from the end of the scan.
+/// Target of the states of a forward call that stores checkpoints: the state before each checkpoint
+/// interval except the first in scan order. Intervals are counted from the end of the scan.
 template <class V>
 struct checkpoint_output : state_output<V> {
   static constexpr std::int64_t interval = memory::recompute<V>::interval;
@@ -149,11 +150,12 @@ struct gated_forward : gated<Cell, Pre> {
   using typename base::value;
   template <class Lane>
   using step = typename base::template step<Lane>;
-  /// Running sums of outputs: empty.
+  /// Running sums of outputs: none.
   template <class Lane>
   struct sums {};
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
-  static constexpr bool runs_whole = false;  // an absent output is an output_if_given
+  // An absent output needs no kernel for assume::whole, because it is an output_if_given.
+  static constexpr bool runs_whole = false;
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
   static constexpr bool keeps_states =
@@ -183,7 +185,7 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
     return this->cell_of(read);
   }
-  /// Whether the lanes of a pack along time compose, that is, contain no reset.
+  /// Whether the maps of a pack along time may be composed, that is, no step of the pack is reset.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(position<lane_axis::time, Assume> at) const {
     return !at.rarely(this->resets.present()) || !this->resets.template any<Lanes>(at);
@@ -217,8 +219,8 @@ struct gated_forward : gated<Cell, Pre> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
-  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
-  /// are in L2 by then.
+  /// Called in the first pass over a tile, which only composes the maps of its steps. If there are
+  /// outputs, loads the pre-activations into L2, because only the second pass uses an output gate.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);

@@ -6,7 +6,8 @@
 //     c[t] = a[t] * g[t]
 //     pre_grad[t] = cell gradients from g[t], state[t-1] and state[t]
 //
-// Activations are recomputed from the pre-activations, and state[t] from state[t-1].
+// t counts the steps of the forward scan. Activations are recomputed from the pre-activations, and
+// state[t] from state[t-1].
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
   input_field<State> state;
   input_field<OutputGrad> output_grad;
-  state_input<value> initial_state;  // before the first step
+  state_input<value> initial_state;  // state[-1]
   state_input<value> final_grad;
   std::array<output_field<PreGrad>, base::pre_arrays> pre_grad;
   state_output<value> initial_grad;
@@ -57,8 +58,8 @@ struct gated_vjp : gated<Cell, Pre> {
     read.previous = this->unless_reset(at, read, load_before<Lane>(at), zero);
     return read;
   }
-  // The previous step in time is the next step in scan order. The last step reads the initial
-  // state.
+  // state[t-1]. Step t - 1 is the next step of this scan. The last step of this scan is step 0,
+  // which reads the initial state.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_before(position<Axis, Assume> at) const {
     const bool edge = at.time + steps_of<Lane, Axis> == steps;
@@ -134,8 +135,9 @@ struct gated_vjp : gated<Cell, Pre> {
     for (std::size_t i = 0; i < base::pre_arrays; ++i)
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
-  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
-  /// are in L2 by then. Recomputed states do not exist yet.
+  /// Called in the first pass over a tile, which only composes the maps of its steps. Loads the
+  /// pre-activations and states into L2, because the second pass uses some that the first does not.
+  /// If the states are recomputed, `state` has no array in the first pass.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
     this->template touch_arrays<Lane>(at);
@@ -150,8 +152,8 @@ struct gated_vjp : gated<Cell, Pre> {
 };
 
 /// The adjoint of a forward call that stored checkpoints: `state` has no array. A backend
-/// recomputes the states of one checkpoint interval at a time and processes its steps as steps of
-/// `recomputed`, so the code of a step exists once (detail/recurrence/recompute.hpp).
+/// recomputes the states of one checkpoint interval at a time (detail/recurrence/recompute.hpp). It
+/// processes the steps of the interval with `recomputed`, so the code of a step exists once.
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp_recomputing : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
   using recomputed = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;
@@ -161,7 +163,8 @@ struct gated_vjp_recomputing : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> 
 
   checkpoint_input<value> checkpoints;
 
-  /// The forward recurrence over the same steps, in its own direction, which writes `state`.
+  /// The forward recurrence over the same steps, in the direction of the forward call. It writes
+  /// the states to memory from which `recomputed` reads them.
   using recomputing = gated_forward<Cell, Pre, none_t, output_field<State>>;
   SCANREC_HD [[nodiscard]] recomputing recompute() const {
     recomputing r;

@@ -26,7 +26,7 @@ struct jvp : affine_steps<compute_t<State>> {
   input_field<State> state;
   input_field<GateTangent> gate_tangent;
   input_field<InputTangent> input_tangent;
-  state_input<value> initial_state;  // x[-1]
+  state_input<value> initial_state;  // state[-1]
   state_input<value> initial_tangent;
   output_field<StateTangent> state_tangent;
   state_output<value> final_tangent;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans with any associative operator. Elements are both states and maps.
+// Scans with any associative operator. An element is both a state and the map of a step.
 #pragma once
 
 #include <cstdint>

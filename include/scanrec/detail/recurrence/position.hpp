@@ -16,11 +16,12 @@ enum class lane_axis { channel, time };
 /// The assumptions of a kernel about a recurrence.
 enum class assume {
   nothing,    // a pack of channels may have lanes past the last channel
-  all_lanes,  // all lanes exist
-  inside,     // no masks; all neighbours are within the sequence. Optional inputs may be absent,
-              // inputs may be the same for all lanes; outputs are stored, absent, or summed
+  all_lanes,  // no pack has lanes past the last channel
+  inside,     // no masks; all neighbours are within the sequence; inputs are present unless
+              // optional; outputs are stored, summed or absent, but never added to
   whole,      // all_lanes and inside
-  plain,      // whole; also, lanes of inputs are contiguous, outputs are stored or output_if_given
+  plain,      // whole; also, inputs are present, with contiguous lanes in packs, and outputs are
+              // stored, except an absent output_if_given
 };
 /// Whether a pack of channels may have lanes past the last channel.
 SCANREC_HD constexpr bool may_lack_lanes(assume known) {
@@ -33,10 +34,10 @@ struct position {
   static constexpr lane_axis along = Axis;
   std::int64_t time = 0;
   std::int64_t channel = 0;
-  std::int64_t row = 0;    // steps from the element that the fields point at
-  std::int64_t index = 0;  // elements from that element to the lane with the lowest address;
-                           // channels for a scalar lane
-  int count = 1;           // lanes in use; the others compute on zeros and are dropped
+  std::int64_t row = 0;    // steps from the element that the fields point at; 0 for time packs
+  std::int64_t index = 0;  // of a pack: elements from there to the lane with the lowest address;
+                           // of a scalar: channels from there
+  int count = 1;           // lanes in use; the others compute on zeros, and nothing stores them
   bool reversed = false;   // the first lane has the highest address
 
   /// Returns the condition. It is false at compile time if `Assume` excludes masks and edges.
@@ -54,8 +55,8 @@ struct position {
   }
 };
 
-/// Distance from the lanes that are processed to those that are prefetched; all zero for no
-/// prefetch.
+/// Distance from the lanes that are processed to the lanes that are prefetched. If all members are
+/// 0, nothing is prefetched.
 struct lookahead {
   std::int64_t batch = 0, time = 0, channel = 0, group = 0;
   SCANREC_INLINE explicit operator bool() const { return (batch | time | channel | group) != 0; }

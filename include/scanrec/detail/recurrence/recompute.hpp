@@ -51,17 +51,17 @@ constexpr std::int64_t interval_rows(std::int64_t steps) {
   return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
-/// Layout of the recomputed states of an interval. Steps read the state of the next step in scan
-/// order, which for the last one is after the interval. Staging (detail/cpu/stage.hpp) also copies
-/// the row of the first step and the row before it, so there are two rows before the first state
-/// that is read.
+/// Layout of the recomputed states of an interval. Each step reads the state of the next step in
+/// scan order; the last step reads a state after the interval. Staging (detail/cpu/stage.hpp) also
+/// copies the row of the first step and the row before it. So two rows precede the first state that
+/// is read.
 struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
-  std::int64_t states_bytes = 0;     // followed by the carries of the forward pass
+  std::int64_t states_bytes = 0;     // the carries of the forward recurrence follow the states
   std::int64_t bytes = 0;
 
   recompute_scratch() = default;
-  /// Lays out an interval of blocks with up to `channels` channels.
+  /// Lays out an interval for blocks with up to `channels` channels.
   recompute_scratch(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
@@ -79,7 +79,8 @@ struct recompute_scratch {
   }
 };
 
-/// Processes a block of a recurrence from its initial to its final state.
+/// Processes a block that starts from the initial state of the recurrence. Does not write the final
+/// state.
 template <template <class> class Lanes, class R, class Plan>
 void run_alone(const R& r, const block& where, const Plan& plan, std::byte* memory) {
   auto* const slots = reinterpret_cast<typename Lanes<R>::slot*>(memory);
@@ -87,9 +88,9 @@ void run_alone(const R& r, const block& where, const Plan& plan, std::byte* memo
   Lanes<R>::run(r, where, slots, plan);
 }
 
-/// Calls f(recurrence with its states in memory, part) for the parts of a block, in order. The
-/// fields of `r` point at the first step of its row. run(forward recurrence, block, memory for
-/// carries) recomputes the states of an interval.
+/// Calls f(recurrence with its states in memory, part) for the parts of a block, in order: one part
+/// per checkpoint interval. The fields of `r` point at the first step of the batch row. run(forward
+/// recurrence, block, memory for carries) recomputes the states of an interval.
 template <class R, class Run, class F>
 SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_scratch& room,
                                std::byte* memory, Run run, F f) {
@@ -128,8 +129,8 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
   }
 }
 
-/// Like for_recomputed, for any recurrence. A recurrence that reads its states from memory, or
-/// needs none, gets the whole block at once. Backends process all steps through this function.
+/// Like for_recomputed, but for any recurrence. If R recomputes no states, f is called once, with
+/// `r` and the whole block.
 template <class R, class Run, class F>
 SCANREC_HD SCANREC_INLINE void with_states(const R& r, const block& where,
                                            const recompute_scratch& room, std::byte* memory,

@@ -10,10 +10,10 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Resets in scan order. A reset at step t stops the carry between t - 1 and t, in both directions.
-/// A forward call and its adjoint need this reset at step t. A reverse call and its adjoint need it
-/// at step t - 1, hence `shift`. At the edge of the sequence, a reverse call and its adjoint read
-/// the reset after the last step, if the mask has one.
+/// Resets in scan order. A reset at step t in time order stops the carry between t - 1 and t, in
+/// both directions. A forward call and its adjoint need this reset at step t. A reverse call and
+/// its adjoint need it at step t - 1, hence `shift`. At the last step in time, they need the reset
+/// after it, if the mask has one.
 struct reset_field {
   input_field<bool> reset_mask;
   int shift = 0;  // 0: the reset of this step; -1 or +1: of its neighbour in scan order
@@ -26,7 +26,7 @@ struct reset_field {
   bool before_first() const { return shift < 0 && step_without_reset < 0; }
   bool after_last() const { return shift > 0 && step_without_reset < 0; }
 
-  /// Whether a channel is reset at a step. The fields point at the first element.
+  /// Whether a channel is reset at a step, if the field points at the first element of the mask.
   SCANREC_HD SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
                                     std::int64_t channel) const {
     const scanrec::strides& by = reset_mask.strides;
@@ -49,16 +49,16 @@ struct reset_field {
   }
 };
 
-/// The resets of a scan whose mask has strides in scan order. `call` is the direction of the
-/// forward call, also for its adjoint. `adjoint` is true for scans that run against the call.
-/// `one_more` is true if the mask has an entry after the last step.
+/// The resets of a scan whose mask has strides in scan order. `call` is the direction of the call,
+/// or, for an adjoint, of the call that it differentiates. `adjoint` is true for scans that run
+/// against that direction. `one_more` is true if the mask has an entry after the last step in time.
 inline reset_field resets_of(const input_field<bool>& reset_mask, direction call, bool adjoint,
                              std::int64_t steps, bool one_more) {
   reset_field resets{reset_mask};
   if (call == direction::forward) return resets;
   // A reset at t + 1 masks the link between t and t + 1. A reverse call uses this link at step t,
   // which comes after t + 1 in scan order. Its adjoint runs in time order and uses the link at step
-  // t, before t + 1.
+  // t too, which comes before t + 1.
   resets.shift = adjoint ? 1 : -1;
   if (!one_more) resets.step_without_reset = adjoint ? steps - 1 : 0;
   return resets;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays of any stored type for kernels that load and store rows: some steps of some channels at a
-// time, as lanes of the compute type.
+// Arrays of any stored type, for kernels that load and store several rows at a time. A row is one
+// step of some channels, as lanes of the compute type.
 #pragma once
 
 #include <complex>
@@ -15,7 +15,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The real type of a number; const if the number is.
+/// The real type of the numbers V; const if V is const.
 template <class V>
 using real_part_of =
     std::conditional_t<std::is_const_v<V>,
@@ -61,7 +61,7 @@ void load_rows(const void* data, row_strides strides, std::int64_t steps, int co
                                 : V(0);
 }
 
-/// element (t, i) = from[t * W + i], or += with `add`.
+/// element (t, i) = from[t * W + i] for i < count, or += with `add`.
 template <class S, class V, int W>
 void store_rows(void* data, row_strides strides, std::int64_t steps, int count, const V* from,
                 bool add) {
@@ -98,8 +98,8 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
 }
 #endif
 
-/// Functions that load and store rows of an array of one element type, with the lanes of a pack or
-/// with one.
+/// Functions that load and store rows of an array of one element type. Rows have as many lanes as a
+/// pack in `load` and `store`, and one lane in `load_one` and `store_one`.
 template <class V>
 struct row_access {
   std::int64_t bytes = 0;
@@ -122,8 +122,8 @@ inline constexpr row_access<V> rows_of{sizeof(S), load_rows<S, V, simd::lanes_v<
 
 /// A (batch, time, channel) array in scan order, with elements of any stored type.
 ///
-/// B and C of a selective scan are (batch, time, group, state): their states are the `channel`
-/// axis, and their groups the `group` axis.
+/// B and C of a selective scan have the axes (batch, time, group, state). Here, `channel` is their
+/// state axis.
 template <class V>
 struct row_array {
   std::byte* data = nullptr;

@@ -9,9 +9,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// B or C, or its gradient. `steps` has a value per step that a group of channels shares.
-/// `channels` has a time-invariant value per channel. Both have such a value for each state.
-/// Complex values per step are two arrays, `steps` and `imaginary`.
+/// B or C, or its gradient. If it varies over time, `steps` has a value per step, group of channels
+/// and state; `imaginary` has the imaginary parts of complex values. If it is time-invariant,
+/// `channels` has a value per channel and state.
 template <class V, template <class> class Rows = row_array>
 struct bc_array {
   Rows<real_part_of<V>> steps, imaginary;
@@ -29,7 +29,7 @@ struct selective_problem {
   bool softplus = false;
   Rows<real> u, delta, z, out;
   value_array<V> a, initial, final_state, checkpoints;
-  value_array<real> d, bias, intervals;  // intervals has axes batch and time
+  value_array<real> d, bias, intervals;  // `intervals` has the axes batch and time
   bc_array<V, Rows> b, c;
   recurrence::reset_field resets;
 

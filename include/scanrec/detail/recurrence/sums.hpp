@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums over broadcast axes: add accumulators to totals, and write totals to gradients.
+// Sums over broadcast axes: functions that add accumulators to totals, and write totals to
+// gradients.
 #pragma once
 
 #include <algorithm>
@@ -94,8 +95,8 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
   });
 }
 
-/// Returns the number of dense accumulators over the axes of a box that an output keeps, and sets
-/// their strides. The axis of the lanes is innermost.
+/// Lays out the accumulators of an output for a box: one for each position along the axes that are
+/// not summed. Sets their strides and returns their number. The axis of the lanes is innermost.
 inline std::int64_t dense_sums(const array_use& array, const extents& box,
                                scanrec::strides& strides,
                                recurrence::lane_axis lanes = recurrence::lane_axis::channel) {
@@ -111,8 +112,8 @@ inline std::int64_t dense_sums(const array_use& array, const extents& box,
   return size;
 }
 
-/// Layout of the sums of a backend that processes one block after another: accumulators of the
-/// current block for each worker, and the totals of the whole problem.
+/// Layout of the sums of a call: the totals of the whole problem, and for each worker the
+/// accumulators of its current block.
 struct sums_layout {
   struct output {
     bool active = false;
@@ -123,7 +124,7 @@ struct sums_layout {
   bool any = false;
   std::int64_t block_bytes = 0, total_bytes = 0;
 
-  /// `block` is the largest block.
+  /// `block` has the extents of the largest block.
   sums_layout(const problem& p, const extents& block) {
     constexpr std::int64_t line = 64;
     output* out = outputs.data();

@@ -5,9 +5,10 @@
 //     c[t] = conj(gate[t]) * g[t]        gate_grad[t]  = g[t] * conj(state[t-1])
 //     c[T] = final_grad                  initial_grad  = c[0]
 //
-// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]). The outputs
-// use c[t+1], the carry before the step. Step t reads gate and cotangent at t, and the state of the
-// step before t in time, which is the next step in scan order.
+// t counts the steps of the forward scan. conj is omitted with conjugation::none. The map of step t
+// has the factor conj(gate[t]) and the input conj(gate[t]) * state_grad[t]. The outputs use c[t+1],
+// the carry before the step. Step t reads gate and cotangent at t, and the state at t - 1, which is
+// the next step of this scan.
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
@@ -40,13 +41,13 @@ struct vjp : affine_maps<compute_t<State>> {
   input_field<State> state;
   input_field<StateGrad> state_grad;
   reset_field resets;
-  state_input<value> initial_state;  // x[-1]
+  state_input<value> initial_state;  // state[-1]
   state_input<value> final_grad;
   output_field<GateGrad> gate_grad;
   output_field<InputGrad> input_grad;
   state_output<value> initial_grad;
   std::int64_t steps = 0;
-  real conjugation = real(1);  // -1: conjugate gate and state
+  real conjugation = real(1);  // -1: conjugate gate and state; 1: do not
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(position<Axis, Assume> at) const {
@@ -55,16 +56,16 @@ struct vjp : affine_maps<compute_t<State>> {
                     state_grad.template load_or_zero<Lane>(at), simd::constant<Lane>(0),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.mostly(gate_grad.present())) {
-      // The previous step in time is the next step in scan order. The last step reads the initial
-      // state.
+      // Step t - 1 is the next step of this scan. The last step of this scan is step 0, which reads
+      // the initial state.
       const bool edge = at.time + steps_of<Lane, Axis> == steps;
       read.previous = simd::conj_if(sign, load_shifted<1, Lane>(state, initial_state, at, edge));
     }
     if (at.rarely(resets.present())) read.reset = resets.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// The stored values of a step that is not the last. GPUs prefetch steps in this form, because a
-  /// conversion would wait for the load.
+  /// The stored values of a step that is not the last of this scan. GPUs prefetch steps in this
+  /// form, because a conversion would wait for the load.
   template <class Lane>
   struct raw {
     Gate gate;
@@ -138,7 +139,8 @@ struct vjp : affine_maps<compute_t<State>> {
     if (gate_grad.action == write::sum_time) to.gate = from.gate;
     if (input_grad.action == write::sum_time) to.input = from.input;
   }
-  /// Copies the sums over time between a pack and its halves.
+  /// join_sums copies the sums over time from the halves of a pack to the pack; split_sums copies
+  /// them back.
   template <class Half, class Lane>
   SCANREC_INLINE void join_sums(const sums<Half>& low, const sums<Half>& high,
                                 sums<Lane>& to) const {
@@ -150,8 +152,8 @@ struct vjp : affine_maps<compute_t<State>> {
     low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
     high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
   }
-  /// Called while tiles are reduced. Loads the arrays that only the second pass reads, so that they
-  /// are in L2 by then.
+  /// Called in the first pass over a tile, which only composes the maps of its steps. Loads
+  /// `state` into L2, because only the second pass uses it.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
     if (gate_grad.present()) state.template touch<Lane>(at);

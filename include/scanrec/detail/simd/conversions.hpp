@@ -21,9 +21,9 @@ SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
   return shuffle_raw<I...>(x, y);
 }
 
-// Converts half a register of floats to a register of doubles, and back. With AVX-512, GCC 12
-// splits the builtin into two operations, so these use intrinsics. On aarch64, GCC 12 copies half
-// registers, so the functions below use intrinsics there.
+// to_doubles converts half a register of floats to a register of doubles; to_floats converts back.
+// With AVX-512, GCC 12 splits __builtin_convertvector into two operations, so both functions use
+// intrinsics. On aarch64, GCC 12 copies half registers, so widen and narrow use intrinsics there.
 template <int N, class V>
 SCANREC_INLINE typename raw<double, N>::type to_doubles(V x) {
 #if defined(__AVX512F__)
