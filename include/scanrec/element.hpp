@@ -53,7 +53,8 @@ SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
   } else if (magnitude >= 0x38800000u) {  // normal: rebias 127 -> 15; a carry may reach infinity
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   } else {
-    // Subnormal: adding 0.5 aligns the last bit of the half (2^-24) with that of the float.
+    // Subnormal: the last bit of a subnormal binary16 is 2^-24, like that of a float in [0.5, 1).
+    // So adding 0.5 rounds to that bit.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     half = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
   }
@@ -139,10 +140,10 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 
 }  // namespace detail
 
-/// The element types of linear and gated scans: float, double, std::complex of both, bfloat16,
-/// float16 and uint32_t; also the small vectors and matrices of matrix.hpp. Composing affine maps
-/// modulo 2^32 is exactly associative, so with uint32_t every backend must match the sequential
-/// loop bit for bit.
+/// The element types of linear scans: float, double, std::complex of both, bfloat16, float16 and
+/// uint32_t; also the small vectors and matrices of matrix.hpp. The cells of cells/ take float,
+/// double, bfloat16 and float16. Composing affine maps modulo 2^32 is exactly associative, so with
+/// uint32_t every backend must match `sequential` bit for bit.
 template <class T>
 concept element = requires {
   typename detail::element_traits<std::remove_cv_t<T>>::compute;
@@ -152,8 +153,8 @@ concept element = requires {
 template <element T>
 using compute_t = typename detail::element_traits<std::remove_cv_t<T>>::compute;
 
-/// The wide type, used for sums over many steps: double for data computed in float, and the compute
-/// type itself if there is no wider type.
+/// The wide type, used for sums over many steps: double for data computed in float, complex<double>
+/// for complex<float>, vectors and matrices of wide components, otherwise the compute type.
 template <element T>
 using wide_t = typename detail::element_traits<std::remove_cv_t<T>>::wide;
 

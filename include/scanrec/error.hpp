@@ -11,12 +11,12 @@ namespace scanrec {
 
 /// Thrown for an invalid argument. Nothing has been written.
 ///
-/// what() reads "linear_scan: argument 'state': expected <this>, got <that>". Members return the
-/// parts of the message for callers that translate it, such as language bindings.
+/// what() reads "linear_scan: argument 'state': expected <this>, got <that>". The members return
+/// parts of the message for callers that reword it, such as bindings that rename arguments.
 ///
-/// Objects compiled for different instruction sets share this class. Its members are therefore
-/// always inlined. It stores strings in standard exceptions, whose members are compiled into the
-/// standard library.
+/// Object files compiled for different instruction sets share this class. Its members are therefore
+/// always inlined. It stores its strings in standard exceptions, whose members are compiled into
+/// the standard library.
 class argument_error : public std::invalid_argument {
  public:
   SCANREC_INLINE argument_error(const char* call, const char* argument, const char* expected,
@@ -44,7 +44,7 @@ class argument_error : public std::invalid_argument {
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Throws argument_error. Out of line, so that inlined checks stay small.
+/// Throws argument_error. This function is not inlined, so that inlined checks stay small.
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse(const char* call, const char* argument,
                                                           const text& expected, const text& got) {
   throw argument_error(call, argument, expected.c_str(), got.c_str());

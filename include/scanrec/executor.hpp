@@ -10,8 +10,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// Functions that executor and work_ref instantiate per type. Their names include the instruction
-// set; the names of executor and work_ref do not.
+// Functions that executor and work_ref instantiate for each type that they wrap. The names of these
+// functions include the instruction set; the names of executor and work_ref do not.
 template <class Work>
 void call_work(const void* work, int worker) {
   (*static_cast<const Work*>(work))(worker);
@@ -33,8 +33,8 @@ void drop_executor(void* run) {
 
 namespace scanrec {
 
-/// The work that an executor runs: work(worker) for each of its workers. It refers to an object
-/// that stays alive until the executor returns. It may be copied, also to a
+/// The work of an executor, which calls `work(worker)` once for each worker. A work_ref refers to
+/// an object that stays alive until the executor returns. A work_ref may be copied, also into a
 /// std::function<void(int)>.
 class work_ref {
  public:
@@ -53,17 +53,19 @@ class work_ref {
 
 /// Runs `work(0)`, ..., `work(workers - 1)`, each exactly once, and returns after all of them have
 /// returned. An executor wraps any object that can be called with (int workers, work_ref work),
-/// such as a function whose second parameter is a const std::function<void(int)>&. It may be empty.
+/// such as a function whose second parameter is a const std::function<void(int)>&. An executor
+/// may be empty; a backend then runs its workers on OpenMP or POSIX threads.
 ///
-/// Use it to run scans on a thread pool; the library owns none. Workers may run in any order and on
-/// any threads, also on fewer threads than workers, or one after the other. Every backend makes
-/// progress, since workers claim tasks in order and wait only for tasks that were claimed earlier.
+/// Use an executor to run scans on a thread pool; the library has none. Workers may run in any
+/// order and on any threads, also on fewer threads than workers, or one after the other. Every
+/// backend makes progress, since workers claim tasks in order and wait only for tasks that were
+/// claimed earlier.
 ///
-/// `work` does not throw. An executor may throw: its exception reaches the caller of the scan after
-/// all workers that have started have returned. It must not start any worker after it has thrown.
+/// `work` does not throw. An executor may throw, but must not start any worker after that. Its
+/// exception reaches the caller of the scan after all workers that have started have returned.
 ///
 /// This is not a std::function, because the linker could take the members of std::function from an
-/// object that was compiled for another CPU.
+/// object file that was compiled for another CPU.
 class executor {
  public:
   SCANREC_INLINE executor() = default;

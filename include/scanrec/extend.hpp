@@ -3,7 +3,8 @@
 //
 // A recurrence is a struct that defines the inputs, the map and the outputs of a time step. A
 // backend is a struct that defines the order in which steps are combined, on its own lanes and
-// threads. The two are independent: every backend runs every recurrence.
+// threads. The two are independent: with few exceptions (docs/extend.md), every backend runs every
+// recurrence.
 //
 //     struct leaky_sum : extend::affine_steps<double> {...};  // load, finish, begin, end, arrays
 //
@@ -40,8 +41,8 @@ namespace scanrec::inline SCANREC_ABI::extend {
 // position<Axis, Assume> locates the lanes of a step. `time` and `channel` are the step and the
 // channel of the first lane. `row` and `index` are offsets from the element that the fields point
 // at, in steps and in elements. `count` is the number of lanes in use. rarely(condition) and
-// mostly(condition) return the condition. If `Assume` decides it, rarely() is false and mostly() is
-// true at compile time.
+// mostly(condition) return the condition. If `Assume` decides the condition, rarely() is false and
+// mostly() is true at compile time.
 using recurrence::assume;
 using recurrence::lane_axis;
 using recurrence::position;
@@ -76,9 +77,9 @@ using recurrence::state_output;  // a value per sequence: put(at, lane)
 
 // `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. A
 // backend does not advance the pointer of a field that is not listed. List outputs in the order in
-// which the problem has them, `writes` first. reads_next and reads_previous_if_given are for arrays
-// of which a step also reads the next or the previous element in scan order. A list may not contain
-// entries of both kinds.
+// which the call adds them, those with `writes` before those with `ends_in`. If a step also reads
+// the next or the previous element of an array in scan order, list that array with reads_next or
+// reads_previous_if_given. A list may not contain both.
 using recurrence::array_list;
 using recurrence::ends_in;
 using recurrence::only_if;
@@ -141,13 +142,14 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 ///     load<Lane>(at) -> step                  reads a step; may be called any number of times
 ///     map(at, step) -> map                    the step as a map of the state; a reset has factor 0
-///     next(at, step, before) -> state         the map applied to a state; a reset is a select
+///     next(at, step, before) -> state         the state after the step; see Resets
 ///     finish(at, step, before, after, sums)   writes the outputs; called once per step
 ///     begin<Lane>(at) -> state                the state before the first step
 ///     end(at, after)                          receives the state after the last step
 ///     flush(at, sums)                         adds running sums to the accumulators
 ///     touch_rest<Lane>(at)                    reads the inputs that finish uses and map does not
 ///
+/// Resets  At a reset, next must select a value that does not depend on `before`, which may be NaN.
 /// Law     map(at, step).act(x) equals next(at, step, x) up to rounding, for finite numbers.
 /// Order   finish is the last call for a step and may overwrite the inputs of that step.
 /// Threads Several threads call members at once, each on a copy of the recurrence.
@@ -179,15 +181,14 @@ concept step_recurrence = requires {
 ///     workspace_bytes(backend, problem) -> bytes      memory that a call needs
 ///     run_recurrence(backend, recurrence, problem)    runs every sequence of the problem
 ///
-/// run_recurrence is a template, so a backend that runs one recurrence runs all. Its arguments are
-/// checked and in scan order; a backend never handles the direction of time. For every sequence it
-/// calls `begin`, then for every step `load`, `next` (or a composed map) and `finish`, and last
-/// `end`.
+/// run_recurrence is a template that serves all recurrences. Its arguments are checked and in scan
+/// order, so it never handles the direction of time. For every sequence it calls `begin`, then for
+/// every step `load`, `next` (or a composed map) and `finish`, and last `end`.
 ///
 /// Order     finish is the last call for a step and may overwrite the inputs of that step.
 /// Bits      The backend chooses the order in which maps compose, and documents it.
-/// Gradients Gradients that are sums go through sums_layout, in an order that does not depend on
-///           threads.
+/// Gradients Gradients that are sums are accumulated through sums_layout, in an order that does not
+///           depend on the number of threads.
 /// Needs     `static constexpr bool recomputes_states = true` to run adjoints with
 ///           memory::recompute.
 template <class B, class R>
@@ -200,7 +201,7 @@ concept backend_for = backend<B> && step_recurrence<R> &&
 
 namespace scanrec::inline SCANREC_ABI::extend {
 
-/// Runs a recurrence on a backend. It is the last step of a call, after prepare().
+/// Runs a recurrence on a backend. A call does this last, after prepare().
 ///
 /// Throws  the exceptions of the backend.
 template <backend Backend, step_recurrence R>

@@ -30,8 +30,8 @@ struct extents {
 /// Strides of an array: the distance in elements between neighbours on each axis. An omitted axis
 /// has a stride of 0: all its positions share one element.
 ///
-/// A type of its own, because its defaults are not those of `extents`, and neither may be passed
-/// for the other.
+/// `strides` and `extents` are different types, because their defaults differ and neither may be
+/// passed for the other.
 struct strides {
   std::int64_t batch = 0;
   std::int64_t time = 0;
@@ -82,7 +82,7 @@ SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
-/// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
+/// Strides of a contiguous array (group, batch, time, channel), channel fastest.
 SCANREC_INLINE constexpr strides channels_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,
@@ -91,7 +91,7 @@ SCANREC_INLINE constexpr strides channels_last(const extents& shape) {
           .group = detail::clipped_product(shape.batch, row)};
 }
 
-/// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
+/// Strides of a contiguous array (group, batch, channel, time), time fastest.
 SCANREC_INLINE constexpr strides time_contiguous(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,

@@ -34,8 +34,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          inclusive_scan.
 /// Error    as linear_scan for gate a and input u, plus the errors of a and u, which
 ///          cells/activation.hpp states in ULP.
-/// Cost     reads each array of the cell once; writes the output, and with memory::store the
-///          states.
+/// Cost     reads each array of the cell once; writes the output and, depending on the memory
+///          policy, the states or the checkpoints.
 /// Source   docs/qrnn.md.
 template <backend Backend, class Cell, class Arrays, class Output, class Memory = none_t>
 void gated_scan(const Backend& backend, const Cell& cell, const Arrays& arrays,
@@ -58,9 +58,9 @@ requires(!backend<Cell>) void gated_scan(
 /// Shapes   as gated_scan. `output_grad` may be `none` or an absent view if only options.final_grad
 ///          has a gradient. A gradient with zero strides receives the sum over those axes, in a
 ///          fixed order, in the wide type (double for float).
-/// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints}. Both
-///          give the same bits wherever lanes process steps one by one, if `states` has the type of
-///          the pre-activations.
+/// Memory   the policy of the forward call: memory::store{states} or
+///          memory::recompute{checkpoints}. Both give the same bits wherever lanes process steps
+///          one by one, if `states` has the type of the pre-activations.
 /// Aliasing the gradient of an array of pre-activations may be that array, and initial_grad may be
 ///          final_grad, unless the gradient is a sum.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be

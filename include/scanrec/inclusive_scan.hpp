@@ -31,7 +31,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class View>
 using element_of = typename sequence_traits<View>::stored;
-/// The options of a call for these elements. If they are not a view, the options are those of
+/// The element type that determines the options of a call. If `Elements` is not a view, the type is
 /// float, so that overload resolution finds the call and its checks report the mistake.
 template <class Elements>
 struct element_or_float : std::type_identity<float> {};
@@ -101,13 +101,15 @@ void make_operator_scan(const char* name, bool exclusive, const Op& op, const El
 namespace scanrec::inline SCANREC_ABI {
 
 /// results[t] = initial op elements[0] op ... op elements[t], for every group, batch and channel.
+/// In a reverse scan, t counts from the last element.
 ///
 /// Shapes   elements, results: (batch, time, channel), equal, with any strides. initial, final:
 ///          (batch, channel); with zero strides all sequences share one element.
 /// Backends sequential, tiled, hillis_steele, blelloch.
-/// Law      op must be associative, see associative_operator. Its arguments are the results of
-///          adjacent blocks, the earlier one first. It is called from several threads at once, and
-///          never with an identity or uninitialised memory.
+/// Law      op must be associative (see associative_operator). Each argument is an element or the
+///          combination of a block of elements; the two blocks are adjacent, and the first argument
+///          is the earlier one in scan order. Several threads call op at once, but never with an
+///          identity or uninitialised memory.
 /// Aliasing results may be elements, and final may be initial: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated. An exception of op propagates after all workers have stopped; if several

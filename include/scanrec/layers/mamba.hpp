@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A Mamba layer: a projection to channels u and gates z, a causal convolution of u, and a selective
-// scan whose step sizes, B and C are projections of the convolved channels.
+// A Mamba layer: a projection to channels u and gates z, a causal convolution of u, a selective
+// scan whose step sizes, B and C are projections of the convolved channels, and an output
+// projection.
 //
 //     u, z = x W              v = silu(u * taps + bias)         * is a convolution in time
 //     low, B, C = v M         delta = low R
@@ -37,9 +38,9 @@ struct mamba_stream {
   matrix past;   ///< (window - 1) * batch x inner
 };
 
-/// The data that forward() stores for backward(): for every step u and z, the outputs of the scan,
-/// low, B and C; and the checkpoints of the scan. The convolution, delta and the other states are
-/// recomputed.
+/// The data that forward() stores for backward(). `wide` contains u and z of every step, `low`
+/// contains low, B and C, and `out` the outputs of the scan. `start` is the stream before the
+/// chunk. backward() recomputes the convolution, delta, and the states between checkpoints.
 template <class R>
 struct mamba_memory {
   using matrix = typename mamba_parameters<R>::matrix;
@@ -93,8 +94,8 @@ class mamba_layer {
             .d = row::Zero(D),
             .output = matrix::Zero(D, C)};
   }
-  /// Draws weights. Projections keep the variance of their inputs; A = -1, -2, ... -states in every
-  /// channel; D = 1; for delta = 0, step sizes are log-uniform between 1e-3 and 1e-1.
+  /// Draws weights. W, M and W' keep the variance of their inputs. A is -1, -2, ..., -states in
+  /// every channel, and D is 1. At delta = 0, step sizes are log-uniform between 1e-3 and 1e-1.
   template <class Generator>
   void randomise(Generator& generator) {
     const auto draw = [&](auto& m, auto distribution) {
@@ -124,8 +125,8 @@ class mamba_layer {
   }
 
   /// Computes the outputs y of the layer for inputs x with steps * batch rows. Continues from the
-  /// stream `carried` and updates it for the next chunk. Where `resets`, (batch, steps, 1), is
-  /// true, a sequence starts: neither the states nor the convolution depend on earlier steps.
+  /// stream `carried` and updates it for the next chunk. Where `resets` (batch, steps, 1) is
+  /// true, a sequence starts, whose states and convolution do not depend on earlier steps.
   ///
   /// Bits     For a sequence in several chunks, scan and convolution have the bits of a single
   ///          call. The matrix products are Eigen's, which may round differently for other numbers
@@ -181,7 +182,7 @@ class mamba_layer {
   /// Given the gradient of y, adds the gradients of the weights to `gradients` and writes the
   /// gradient of x, unless x_grad is null. `resets` must be those of the forward call. The stream
   /// before the chunk is treated as constant: no gradient flows into the previous chunk. Overwrites
-  /// `memory`: the gradients of u and z replace u and z.
+  /// u, z and the outputs of the scan in `memory`.
   ///
   /// Aliasing x_grad may be x or y_grad. No other arguments may share memory, and x_grad may not
   ///          share memory with the weights.
@@ -219,8 +220,8 @@ class mamba_layer {
     causal_conv1d(convolution, view(active, batch), {.initial_state = past, .resets = resets});
     matrix delta = memory.low.leftCols(K) * weights.delta;
 
-    // The gradients of the scan. The gradients of delta and z are written over delta and z. In
-    // memory.out, the gradient of the convolved channels replaces that of the outputs.
+    // The adjoint of the scan writes the gradients of delta and z over delta and z. In memory.out,
+    // the gradient of the convolved channels replaces that of the scan's outputs.
     const matrix decay = -weights.log_decay.array().exp();
     matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
     row d_grad(D), bias_grad(D);
@@ -264,7 +265,8 @@ class mamba_layer {
             .bias = state_view<const R>(weights.taps_bias.data(), {.channel = sizes_.inner()}),
             .activation = conv1d_activation::silu};
   }
-  // The taps for causal_conv1d, which takes the oldest step first: rows in reverse order.
+  // The taps in the order of causal_conv1d, which takes the tap of the oldest step first: a view of
+  // the rows in reverse order.
   template <class Matrix>
   auto taps_of(Matrix& m) const {
     using number = std::remove_pointer_t<decltype(m.data())>;
@@ -272,7 +274,7 @@ class mamba_layer {
     return state_view<number>(m.data() + (w - 1) * D, {.channel = D, .group = w},
                               {.channel = 1, .group = -D});
   }
-  // The inputs before the first step of a chunk that the convolution needs.
+  // The inputs in a stream that the convolution needs before the first step of the next chunk.
   template <class Stream>
   auto past_of(Stream& stream, std::int64_t batch) const {
     using number = std::remove_pointer_t<decltype(stream.past.data())>;

@@ -11,7 +11,7 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Sizes of a Mamba layer. It has `channels` inputs and as many outputs.
+/// Sizes of a Mamba layer. The layer has `channels` inputs and as many outputs.
 struct mamba_sizes {
   std::int64_t channels = 1;
   std::int64_t expand = 2;   ///< channels of the scan / channels of the layer
@@ -24,7 +24,8 @@ struct mamba_sizes {
 };
 
 /// Weights of a Mamba layer, or their gradients. layers/mamba.hpp has the formulas with the
-/// matrices W, M, R and W'.
+/// matrices W, M, R and W'. In the sizes below, inner is mamba_sizes::inner() and rank is
+/// mamba_sizes::delta_rank().
 template <class R>
 struct mamba_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

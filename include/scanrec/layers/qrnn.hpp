@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A QRNN layer: a causal convolution of the inputs, as one matrix product per tap, computes packed
-// pre-activations; a gated scan runs over them.
+// A QRNN layer. A causal convolution of the inputs, computed by matrix products for each tap, gives
+// packed pre-activations. A gated scan then processes the pre-activations.
 //
-// Rows of matrices are time-major: step t of sequence b is row t * batch + b. A tap is then one
-// product for all sequences, and the steps of a stream are contiguous.
+// Rows of matrices are time-major: step t of sequence b is row t * batch + b. A matrix product can
+// then apply a tap to all sequences at once, and the rows of a step are contiguous.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,9 @@ enum class keep {
   checkpoints,  ///< memory::recompute
 };
 
-/// Weights of a QRNN layer, or their gradients: one inputs x (arrays * channels) matrix per tap,
-/// that of the current step first, and a bias.
+/// Weights of a QRNN layer, or their gradients: a bias and, for each tap, a matrix with `inputs`
+/// rows and arrays * channels columns, where `arrays` is the number of arrays of the cell. The tap
+/// of the current step is the first.
 template <class R>
 struct qrnn_parameters {
   using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -61,7 +62,8 @@ struct qrnn_stream {
   matrix past;   ///< (window - 1) * batch x inputs
 };
 
-/// The data that forward() stores for backward(): pre-activations, and states or checkpoints.
+/// The data that forward() stores for backward(): the pre-activations, the stream before the chunk,
+/// and states or checkpoints as chosen by `keep`.
 template <class R>
 struct qrnn_memory {
   using matrix = typename qrnn_parameters<R>::matrix;
@@ -70,7 +72,7 @@ struct qrnn_memory {
   qrnn_stream<R> start;
 };
 
-/// A layer whose matrix product computes all arrays of its cell: QRNN pooling or minGRU.
+/// A layer for cells whose arrays are all computed by matrix products: QRNN pooling or minGRU.
 template <class R, gated_cell Cell = fo_pooling<>>
 class qrnn_layer {
  public:

@@ -70,7 +70,7 @@ class s5_layer {
   using matrix = typename parameters::matrix;
   using row = typename parameters::row;
   using complex = std::complex<R>;
-  using stream = std::vector<complex>;  ///< states, batch x P; empty: starts from zeros
+  using stream = std::vector<complex>;  ///< batch x P states (s5_system.hpp); empty: zeros
 
   /// Throws argument_error unless the system has as many outputs as inputs.
   explicit s5_layer(s5_system<R> system) {
@@ -108,7 +108,8 @@ class s5_layer {
   ///
   /// Aliasing y may be u. No other arguments may share memory, and y may not share memory with the
   ///          weights.
-  /// Throws   argument_error, before anything is written; std::bad_alloc.
+  /// Throws   argument_error, before y is written; std::bad_alloc. If the system is bidirectional
+  ///          and `carried` is not null, m and *carried may have changed.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
     const std::int64_t steps = check("forward", "u", u, batch);
@@ -199,7 +200,7 @@ class s5_layer {
            view(inputs_grad, batch), options);
     gradients.scale += inputs_grad.cwiseProduct(m.normal).colwise().sum();
     gradients.shift += inputs_grad.colwise().sum();
-    // The adjoint of the normalisation: removes the components of the gradient along the vector of
+    // The adjoint of the normalisation removes the components of the gradient along the vector of
     // ones and along the normalised row, and divides by the deviation.
     inputs_grad.array().rowwise() *= weights.scale.array();
     const Eigen::Matrix<R, Eigen::Dynamic, 1> along =
@@ -213,7 +214,7 @@ class s5_layer {
 
  private:
   static R least() { return R(1e-6); }  // added to variances
-  // Replaces every number x of a matrix by f(x), some lanes at a time.
+  // Replaces every number x of a matrix by f(x). Full packs of lanes are processed at once.
   template <class F>
   static void change(matrix& m, F f) {
     constexpr int lanes = simd::lanes_v<R>;
