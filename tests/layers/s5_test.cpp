@@ -128,6 +128,17 @@ TEST_CASE("an S5 layer rejects every other aliasing", "[sequential][tiled]") {
   CHECK(refused([&] { layer.backward(1, memory, y, empty, u); }) == "gradients");
 }
 
+TEST_CASE("a bidirectional S5 layer refuses a stream and changes nothing", "[arguments]") {
+  std::mt19937 engine(4);
+  const s5_layer<double> layer(
+      make_s5<double>({.channels = 3, .states = 4, .bidirectional = true}, engine));
+  s5_layer<double>::stream carried;
+  s5_memory<double> memory;
+  matrix y;
+  CHECK(refused([&] { layer.forward(matrix::Zero(4, 3), 2, memory, y, &carried); }) == "carried");
+  CHECK((carried.empty() && memory.start.empty() && memory.normal.size() == 0 && y.size() == 0));
+}
+
 TEST_CASE("a call of an S5 layer with 0 steps changes neither states nor gradients",
           "[sequential][tiled]") {
   std::mt19937 engine(4);

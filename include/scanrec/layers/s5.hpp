@@ -108,8 +108,7 @@ class s5_layer {
   ///
   /// Aliasing y may be u. No other arguments may share memory, and y may not share memory with the
   ///          weights.
-  /// Throws   argument_error, before y is written; std::bad_alloc. If the system is bidirectional
-  ///          and `carried` is not null, m and *carried may have changed.
+  /// Throws   argument_error, before anything is written; std::bad_alloc.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
     const std::int64_t steps = check("forward", "u", u, batch);
@@ -121,6 +120,9 @@ class s5_layer {
       throw argument_error("s5_layer::forward", "carried", "a stream other than m.start",
                            "m.start");
     if (carried) {
+      if (weights.system.bidirectional())
+        throw argument_error("s5_layer::forward", "carried", "null for a bidirectional system",
+                             "a stream");
       if (!carried->empty() && static_cast<std::int64_t>(carried->size()) != batch * P)
         throw argument_error("s5_layer::forward", "carried",
                              std::to_string(batch * P) + " states, or an empty stream",
