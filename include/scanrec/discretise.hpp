@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Discretisation of a continuous diagonal system dx/dt = lambda x + B u as the recurrence x[t] =
-// gate * x[t-1] + scale * B u[t], and its adjoint.
+// gate * x[t-1] + scale * B u[t], and the adjoint of this discretisation.
 #pragma once
 
 #include <cmath>
@@ -42,7 +42,7 @@ struct discretise_gradients {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// std::complex does not compile for GPUs.
+// Used instead of std::complex, which does not compile in device code.
 using simd::complex_lanes;
 
 template <class R>
@@ -84,7 +84,7 @@ SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
                                    simd::mul(R(std::exp(z.re)), R(std::sin(z.im)))),
                   z);
 }
-/// phi'(z) = (exp(z) - phi(z)) / z. For |z| < 1, uses the series sum_k z^k / (k! (k + 2)).
+/// phi'(z) = (exp(z) - phi(z)) / z. For |z| < 1, it is computed as sum_k z^k / (k! (k + 2)).
 template <class R>
 SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
   if (squared(z) >= 1) return quotient(exp(z) - phi(z), z);
@@ -103,10 +103,11 @@ SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
   return quotient(complex_lanes<R>(1, 0), complex_lanes<R>(1 - z.re / 2, -z.im / 2));
 }
 
-/// exp(log_step), within 2 ULP of a double between exp(-20) and exp(20). std::exp differs in the
-/// last bit between CPUs and GPUs. Since lambda * step may be an angle of many radians, that
-/// difference would be visible in the gates. This function gives the same bits on both, except that
-/// a CPU without fused multiply-adds may differ in the last bit of a double.
+/// exp(log_step), computed in double and rounded to R. The error in double is at most 2 ULP for
+/// results from exp(-20) to exp(20). std::exp differs in the last bit between CPUs and GPUs. Since
+/// lambda * step may be an angle of many radians, that difference would be visible in the gates.
+/// This function gives the same bits on both, except that a CPU without fused multiply-adds may
+/// differ in the last bit of a double.
 template <std::floating_point R>
 SCANREC_HD R step_size(R log_step) {
   return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of Eigen matrices, maps, references and blocks. Requires Eigen, as do s5.hpp, layers/ and
-// triangular_matmul.hpp.
+// Views of Eigen matrices, maps, references and blocks. Requires Eigen.
 #pragma once
 
 #include <cstdint>

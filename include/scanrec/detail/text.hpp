@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The text of messages and descriptions. It does not use std::string, whose member functions would
-// have the same names in objects for different instruction sets.
+// A string for messages and descriptions. It does not use std::string: member functions of that
+// class would have the same symbols in object files for different instruction sets.
 #pragma once
 
 #include <cstddef>

@@ -19,8 +19,8 @@ constexpr bool placeless(const extents& shape, const scanrec::strides& strides) 
          none(shape.channel, strides.channel) || none(shape.group, strides.group);
 }
 
-/// The number of elements from the first to one past the last that a view with non-negative strides
-/// accesses; beyond_count if that is too large.
+/// The number of elements that a span must have for a view with non-negative strides; beyond_count
+/// if that number is too large.
 constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides& strides) {
   if (placeless(shape, strides)) return 0;
   std::int64_t needed = 1;
@@ -48,15 +48,16 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
            text(size));
 }
 
-/// The address of a slice that starts `positions` elements along an axis. An array without elements
-/// keeps its address, since the new one may be invalid.
+/// The address of a slice that starts at index `positions` of the axis with this stride. `shape` is
+/// the shape of the slice. If it has no elements or `data` is null, the address stays `data`, since
+/// the new one may be invalid.
 template <class T>
 constexpr T* moved(T* data, const extents& shape, const scanrec::strides& strides,
                    std::int64_t positions, std::int64_t stride) {
   return data == nullptr || placeless(shape, strides) ? data : data + positions * stride;
 }
 
-/// The number of steps if a whole span is one sequence.
+/// The number of steps if a whole span of `size` elements is one sequence.
 constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
   const auto elements = static_cast<std::int64_t>(size);
   if (channels < 1) refuse("sequence_view", "channels", "1 or more", text(channels));

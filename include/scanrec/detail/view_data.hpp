@@ -28,8 +28,8 @@ template <class Data, class... Rest>
 concept only_counts = (spannable<Data> ||
                        std::is_pointer_v<std::remove_cvref_t<Data>>)&&(std::integral<Rest>&&...);
 
-/// Whether the argument is a temporary container, which the view would outlive. Range is A or A&,
-/// as deduced.
+/// Whether the argument is a temporary container of mutable elements, which the view would outlive.
+/// Range is deduced from a forwarding reference: A for a temporary, A& for a variable.
 template <class Range>
 concept a_temporary = !std::is_lvalue_reference_v<Range> && spannable<Range> &&
                       !std::is_const_v<span_element<Range>> &&
@@ -39,7 +39,8 @@ template <class Range, class T>
 concept no_span_for = a_container<std::remove_cvref_t<Range>> &&
     (a_temporary<Range> || !std::is_convertible_v<Range, std::span<T>>);
 
-/// The element type of views that cannot be deduced.
+/// Stands for the element type of a view if none can be deduced. Such a view reports the error by
+/// check_data().
 struct no_element {};
 
 /// Reports why no view with elements of type T can be made from a container.
@@ -56,7 +57,7 @@ constexpr void check_container() {
                 "scanrec: a view of a container: expected elements that can be written, or a view "
                 "of const elements");
 }
-/// Reports why no view can be deduced from these arguments.
+/// Reports why no view can be deduced from the arguments of its constructor.
 template <class Data>
 constexpr void check_data() {
   static_assert(!no_array<const Data&>,

@@ -17,8 +17,8 @@ template <class T>
 inline constexpr bool is_state_view<state_view<T>> = true;
 
 /// A view as a parameter. Its constructor accepts any argument, so that a static_assert can say in
-/// words why an argument does not convert to the view. Other views accept only arguments that
-/// convert, so that functions can be overloaded on them.
+/// words what is expected if an argument does not convert to View. View itself accepts only
+/// arguments that convert, so that functions can be overloaded on it.
 template <class View>
 struct view_parameter : View {
   // The view's constructors are repeated here, since inherited constructors would not always be
@@ -41,10 +41,11 @@ struct view_parameter : View {
     constexpr bool fits = std::is_convertible_v<const Given&, View>;
     static_assert(fits || !is_state_view<View>,
                   "scanrec: expected a state_view(x, extents) of the compute type of the arrays "
-                  "(float for bfloat16 and float16), not const where it is written; {} if absent");
+                  "(float for bfloat16 and float16), with non-const elements if the call writes "
+                  "it; pass {} for an absent array");
     static_assert(fits || is_state_view<View>,
                   "scanrec: expected a sequence_view(x, extents) of the element type of View, "
-                  "not const where it is written; {} if absent");
+                  "with non-const elements if the call writes it; pass {} for an absent array");
   }
 
  private:
@@ -57,7 +58,7 @@ struct view_parameter : View {
   }
 };
 
-/// The types of options that are states or sequences.
+/// The types of options that are views of states or of sequences.
 template <class T>
 using state_option = view_parameter<state_view<T>>;
 template <class T>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes, the values that a recurrence computes on: a scalar, a pack, or a complex number made of
-// two of them.
+// The lane types, in which a recurrence computes: a scalar, a pack of scalars (pack.hpp), or a
+// complex number whose two parts are scalars or packs. matrix_lanes.hpp adds small vectors.
 //
-// Every function here exists for each kind of lane with the same rounding. So a recurrence is
-// written once, and tails and threads do not change any bit. Instruction sets do so only by the
-// presence of fused multiply-adds.
+// A function rounds in the same way for every lane type. So a recurrence is written once, and tails
+// and threads do not change any bit. Of the instruction set, only the presence of fused
+// multiply-adds changes bits.
 //
 // Local variables that hold lanes of several registers are not const. GCC 12 keeps a const object
 // of class type in memory, and each step then stores and reloads it.
@@ -74,8 +74,8 @@ SCANREC_HD SCANREC_INLINE float narrow(double x) { return static_cast<float>(x);
 
 // ---- complex lanes ----------------------------------------------------------------------------
 
-/// A complex number whose parts are lanes. Products are written out: they need no library call, do
-/// not recover infinities, and have the same two fused steps per part everywhere.
+/// A complex number whose parts are scalars or packs. Products are written out: they need no
+/// library call and do not recover infinities. Each part takes the same two steps everywhere.
 template <class R>
 struct complex_lanes {
   R re, im;
@@ -89,7 +89,7 @@ inline constexpr bool is_complex_lanes = false;
 template <class R>
 inline constexpr bool is_complex_lanes<complex_lanes<R>> = true;
 
-/// The real lane type of the masks and signs that belong to a lane.
+/// The real lane type of the masks and signs that belong to lanes of type L.
 template <class L>
 struct real_lane {
   using type = L;
@@ -124,7 +124,7 @@ template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
   return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
 }
-/// Overloads for std::complex, for operator scans whose elements are maps with complex
+/// fma and mul of std::complex. Operator scans use them if elements are maps with complex
 /// coefficients.
 template <class R>
 SCANREC_INLINE std::complex<R> fma(std::complex<R> a, std::complex<R> b, std::complex<R> c) {
@@ -214,8 +214,8 @@ SCANREC_HD SCANREC_INLINE auto narrow(complex_lanes<R> x) {
 
 // ---- lanes of each element type ---------------------------------------------------------------
 
-/// Lanes of a vector on every instruction set: 16, or 8 for double and its complex type. This is
-/// one or two cache lines of elements.
+/// The number of lanes in a pack of compute type T, on every instruction set: 16, or 8 for double
+/// and its complex type. This is one or two cache lines of elements.
 template <class T>
 inline constexpr int lanes_v = 16;
 template <>
@@ -242,8 +242,8 @@ struct lane<std::complex<T>, 1> {
 };
 }  // namespace detail
 
-/// The lane type of N contiguous elements of compute type T. N = 1 is a scalar, or any other type
-/// that is computed one element at a time.
+/// The lane type of N contiguous elements of compute type T. For N = 1 it is T itself, except that
+/// std::complex becomes complex_lanes.
 template <class T, int N>
 using lane_t = typename detail::lane<T, N>::type;
 
@@ -270,7 +270,7 @@ struct scalar_lane<complex_lanes<R>> {
 template <class L>
 using scalar_of = typename scalar_lane<L>::type;
 
-/// Lanes of one register of L.
+/// The number of lanes in one register of L.
 template <class L>
 inline constexpr int leaf_count = 1;
 template <class T, int N>
@@ -290,7 +290,8 @@ template <int Upper, class R>
 SCANREC_INLINE auto half_of(complex_lanes<R> x) {
   return complex_lanes{half_of<Upper>(x.re), half_of<Upper>(x.im)};
 }
-/// A small integer as a lane. For a matrix it multiplies the identity. For a vector it must be 0.
+/// A small integer in every lane. A matrix becomes that multiple of the identity. For a vector the
+/// integer must be 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {
   if constexpr (is_complex_lanes<L>) {
@@ -310,7 +311,7 @@ SCANREC_HD SCANREC_INLINE L constant(int value) {
   }
 }
 
-/// Broadcasts a scalar lane to every lane.
+/// Broadcasts a scalar to every lane.
 template <class L, class S>
 SCANREC_HD SCANREC_INLINE L splat(S x) {
   if constexpr (is_complex_lanes<L>)
@@ -345,7 +346,7 @@ SCANREC_INLINE Wide fold_product(L x) {
     return mul(fold_product<Wide>(half_of<0>(x)), fold_product<Wide>(half_of<1>(x)));
 }
 
-/// |x| of a scalar lane; |re| + |im| of a complex one.
+/// |x| of a real scalar; |re| + |im| of a complex scalar.
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R size_of(R x) {
   return x < R(0) ? -x : x;
@@ -355,7 +356,7 @@ SCANREC_HD SCANREC_INLINE R size_of(complex_lanes<R> x) {
   return size_of(x.re) + size_of(x.im);
 }
 
-/// Product of all lanes, by halves.
+/// The product of all lanes. Halves are multiplied until one register is left, and then its lanes.
 template <class L>
 SCANREC_INLINE auto product(L x) {
   if constexpr ((leaf_count<L>) < (lane_count<L>)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tanh and the logistic sigmoid over the lane type. A scalar and every lane of a pack run the same
-// operations, so tails and threads do not change any bit.
+// tanh and the logistic sigmoid of scalars and packs. A scalar and every lane of a pack run the
+// same operations, so tails and threads do not change any bit.
 #pragma once
 
 #include <xsimd/xsimd.hpp>
@@ -17,9 +17,9 @@ SCANREC_HD SCANREC_INLINE R divide(R a, R b) {
   return a / b;
 }
 /// 1 / d, correctly rounded, for a float d in [1, 2]. `near` is within 4 ULP of the result. Each
-/// Newton step squares the error. The second step is correctly rounded except for the largest float
-/// below 2, whose reciprocal is almost halfway between two floats (Markstein, Computation of
-/// elementary functions on the IBM RISC System/6000 processor, 1990). There is no branch.
+/// Newton step squares the error. The result of the second step is correctly rounded except for the
+/// largest float below 2, whose reciprocal is almost halfway between two floats (Markstein,
+/// Computation of elementary functions on the IBM RISC System/6000 processor, 1990).
 SCANREC_HD SCANREC_INLINE float refined_reciprocal(float d, float near) {
   const auto refine = [=](float y) { return __builtin_fmaf(__builtin_fmaf(-d, y, 1.0f), y, y); };
   return d == 0x1.fffffep0f ? 0x1.000002p-1f : refine(refine(near));
@@ -103,15 +103,16 @@ SCANREC_HD SCANREC_INLINE L with_sign_of(L y, L x) {
 
 // ---- the functions ----------------------------------------------------------------------------
 
-/// The value of a function, 1 - value, and its derivative. The compiler drops the members that a
-/// caller does not use.
+/// The value of a function, 1 - value, and the derivative of the function. The compiler drops the
+/// members that a caller does not use.
 template <class L>
 struct activated {
   L value, complement, slope;
 };
-/// 1 / (1 + exp(-x)). Error of the value and of its complement, which does not cancel: 5 ULP, or
-/// 3.5 ULP if they are above exp(-20). Error of the slope: 5.5 ULP. If the exact result is below
-/// the smallest normal number, the result may be any value from 0 to that number.
+/// 1 / (1 + exp(-x)). The complement is computed without cancellation. Error of the value and the
+/// complement: 5 ULP, or 3.5 ULP for results above exp(-20). Error of the slope: 5.5 ULP. If an
+/// exact result is below the smallest normal number, the computed one may be any value from 0 to
+/// that number.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
   const L e = exp_of_negative(negative_size(x));  // in [0, 1]
@@ -122,7 +123,7 @@ SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
 }
 
 /// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Error: 3.5 ULP for the value, 6 ULP
-/// for the slope, which may be 0 below four times the smallest normal number.
+/// for the slope. A slope below four times the smallest normal number may become 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> tanh(L x) {
   const L one = constant<L>(1);

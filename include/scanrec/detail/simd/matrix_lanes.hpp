@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lane functions for small vectors and matrices whose components are lanes. adjoint_if (of a
-// factor) and outer (of two states) also accept numbers.
+// Small vectors and matrices as lane types: their components are scalars, packs or complex lanes.
+// adjoint_if() and outer() also accept the lane types of lanes.hpp.
 #pragma once
 
 #include <scanrec/detail/simd/lanes.hpp>
@@ -31,9 +31,9 @@ struct scalar_lane<mat<L, N>> {
   using type = mat<scalar_of<L>, N>;
 };
 
-/// Whether vectors of a compute type have packs. They do not if a matrix of packs takes twice as
-/// many registers as AVX2 has, because compilers then take very long. The type alone decides, so
-/// that sums over lanes are the same on every instruction set.
+/// Whether small vectors of compute type V can be processed in packs. They cannot if a matrix of
+/// packs takes at least twice as many registers as AVX2 has, because compilers then take very long.
+/// The instruction set has no influence, so that sums over lanes are the same on each.
 template <class V>
 inline constexpr bool vectors_in_packs = false;
 template <class T, int N>
@@ -90,7 +90,7 @@ template <class M>
 concept small_matrix = scanrec::detail::is_vec<M> || scanrec::detail::is_mat<M>;
 
 namespace detail {
-// Applies f component by component, for any result type.
+// Like each(), but deduces the result type from that of f.
 template <class F, small_matrix M, class... More>
 SCANREC_HD SCANREC_INLINE auto each_of(F f, const M& x, const More&... more) {
   using component = const typename M::component&;
@@ -183,8 +183,7 @@ SCANREC_HD SCANREC_INLINE mat<L, N> mul(const mat<L, N>& a, const mat<L, N>& b) 
   return y;
 }
 
-/// The factor in the adjoint: a matrix is transposed, and the factor is conjugated where `sign` is
-/// -1.
+/// The factor in the adjoint: x conjugated where `sign` is -1, and transposed if x is a matrix.
 template <class L, class R>
 SCANREC_HD SCANREC_INLINE L adjoint_if(R sign, const L& x) {
   if constexpr (scanrec::detail::is_mat<L>) {
@@ -198,7 +197,7 @@ SCANREC_HD SCANREC_INLINE L adjoint_if(R sign, const L& x) {
   }
 }
 
-/// The gradient of a factor, for cotangent g and state y: g y for numbers, g y^T for vectors.
+/// The gradient of a factor, for cotangent g and state y: g y^T for small vectors, otherwise g y.
 template <class L>
 SCANREC_HD SCANREC_INLINE factor_t<L> outer(const L& g, const L& y) {
   if constexpr (scanrec::detail::is_vec<L>) {

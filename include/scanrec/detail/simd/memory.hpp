@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loads and stores of lanes. The functions for contiguous lanes support 16-bit and complex storage
-// and non-temporal stores. Out-of-line functions support any stride and count.
+// Loads and stores of lanes. load_unit, store_unit, stream_unit, load_some and store_some access
+// contiguous elements. load, store and add_into are out of line and take any stride and count.
 #pragma once
 
 #include <complex>
@@ -56,7 +56,7 @@ SCANREC_HD SCANREC_INLINE void store_one(S* p, L x) {
   *p = to_element<S>(x);
 }
 
-// ---- a whole lane, contiguous elements --------------------------------------------------------
+// ---- contiguous elements ----------------------------------------------------------------------
 
 namespace detail {
 // The real type of the numbers in a stored element.
@@ -71,10 +71,11 @@ struct stored_numbers<std::complex<S>> {
 template <small_matrix S>
 struct stored_numbers<S> : stored_numbers<typename S::component> {};
 
-// Converts a lane of vectors or matrices to packs of real numbers, in the order of the numbers of
-// an element, and back.
+// An array with one pack for each real number of a small vector or matrix.
 template <class L>
 using numbers_of = real_lane_t<L>[sizeof(L) / sizeof(real_lane_t<L>)];
+// Calls f(pack, index) for each of these packs in x. They are in the order of an element's numbers
+// in memory.
 template <class F, small_matrix L>
 SCANREC_INLINE void for_numbers(L& x, F f) {
   constexpr int n = sizeof(x.at) / sizeof(x.at[0]);
@@ -96,8 +97,8 @@ SCANREC_INLINE void for_numbers(L& x, F f) {
 }  // namespace detail
 
 namespace detail {
-// Loads lanes from contiguous elements. get(address of a register's first number) loads each
-// register.
+// Loads lanes from contiguous elements. get(address) loads the register whose first number is at
+// that address. `reversed` must be false for small vectors and matrices.
 template <class L, class S, class Get>
 SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
   constexpr int n = lane_count<L>;
@@ -132,7 +133,8 @@ SCANREC_INLINE L load_registers(const S* p, bool reversed, Get get) {
 }
 }  // namespace detail
 
-/// Lane i is p[i], or p[lane_count<L> - 1 - i] if `reversed`.
+/// Lane i is p[i], or p[lane_count<L> - 1 - i] if `reversed`. Packs of small vectors cannot be
+/// reversed.
 template <class L, class S>
 SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
   using T = typename real_lane_t<L>::value_type;
@@ -141,7 +143,8 @@ SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
   });
 }
 namespace detail {
-// Calls put(address, register) for every register of the lanes, in storage type.
+// Converts every register of the lanes to storage type and calls put(address, register) for it.
+// `reversed` must be false for small vectors and matrices.
 template <class S, class L, class Put>
 SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
   constexpr int n = lane_count<L>;
@@ -172,9 +175,9 @@ template <class S, class L>
 inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>::type) *
                                               static_cast<std::size_t>(leaf_count<L>);
 
-// Allocations are often only 16-byte aligned. In this case a register is stored as consecutive
-// pieces of 16 bytes, which fill whole cache lines just as well. At other addresses the store is an
-// ordinary one.
+// Stores a register to an address that is not a multiple of its size. Allocations are often only
+// 16-byte aligned. At such addresses the store consists of non-temporal pieces of 16 bytes, which
+// fill whole cache lines just as well. At other addresses it is an ordinary store.
 template <class V>
 [[gnu::noinline]] void stream_pieces(void* to, V v) {
   if constexpr (sizeof v > 16) {
@@ -199,11 +202,12 @@ SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
   detail::store_registers(p, x, reversed,
                           [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
-/// Like store_unit, but bypasses the caches if the address is a multiple of 16 bytes.
+/// Like store_unit, but non-temporal on x86 if the address is a multiple of 16 bytes and registers
+/// have at least 16 bytes in storage type.
 template <class S, class L>
 SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
-  // A call takes one register at a time, because lanes of several registers would go through
-  // memory.
+  // stream_pieces is out of line and takes one register, because lanes of several registers would
+  // be passed in memory.
   if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
     detail::store_registers(
         p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
@@ -229,8 +233,8 @@ SCANREC_INLINE void store_some_here(S* p, L x, int count) {
     store_first(static_cast<number*>(to), v, end - static_cast<const number*>(to));
   });
 }
-// Whether load_some and store_some are inlined, which pays off for real numbers because these take
-// few instructions.
+// Whether load_some and store_some are inlined. With AVX2 this pays off for packs of real numbers,
+// because these take few instructions.
 template <class L>
 inline constexpr bool few_instructions =
 #if defined(__AVX2__)
@@ -277,8 +281,8 @@ SCANREC_INLINE bool any_set(const bool* p) {
 
 // ---- any stride, any count --------------------------------------------------------------------
 
-/// Lane i is p[i * stride] for i < count, and zero otherwise. Out of line and through a buffer: it
-/// is for work that is done once per sequence, not once per step.
+/// Lane i is p[i * stride] for i < count, and zero otherwise; a scalar is always *p. This function
+/// is out of line and uses a buffer, so it suits work that is done once per sequence, not per step.
 template <class L, class S>
 SCANREC_HD SCANREC_NOINLINE L load(const S* p, std::int64_t stride, int count) {
   if constexpr (lane_count<L> == 1) {
@@ -290,7 +294,7 @@ SCANREC_HD SCANREC_NOINLINE L load(const S* p, std::int64_t stride, int count) {
   }
 }
 
-/// p[i * stride] = lane i for i < count.
+/// p[i * stride] = lane i for i < count; a scalar is always stored.
 template <class S, class L>
 SCANREC_HD SCANREC_NOINLINE void store(S* p, std::int64_t stride, int count, L x) {
   if constexpr (lane_count<L> == 1) {
@@ -312,7 +316,7 @@ SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count,
   if (stride != 0) {
     store(p, stride, count, load<wide_lane>(p, stride, count) + added);
   } else {
-    // Lanes past the count need not be 0.
+    // Lanes from `count` on may be nonzero, so they are replaced by 0.
     alignas(64) W lane[lane_count<L>];
     store_unit(static_cast<W*>(lane), added);
     const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
@@ -321,7 +325,8 @@ SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count,
 }
 }  // namespace detail
 
-/// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
+/// p[i * stride] += lane i, widened, for i < count. With a stride of 0, *p receives the sum of
+/// these lanes.
 template <class W, class L>
 SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, L x) {
   using wide_lane = lane_t<W, lane_count<L>>;

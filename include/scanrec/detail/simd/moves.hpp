@@ -15,7 +15,7 @@ namespace detail {
 /// Lanes I of the concatenation of x and y.
 template <int... I, class V>
 SCANREC_INLINE auto shuffle_raw(V x, V y) {
-#if defined(__CUDACC__)  // its front end rejects a parameter pack in a builtin
+#if defined(__CUDACC__)  // nvcc's front end rejects a parameter pack in a builtin
   constexpr int n = static_cast<int>(sizeof(V) / sizeof(x[0]));
   typename raw<std::remove_cvref_t<decltype(x[0])>, sizeof...(I)>::type shuffled;
   int lane = 0;
@@ -49,7 +49,7 @@ SCANREC_INLINE V zip_raw(V x, V y, std::integer_sequence<int, I...>) {
   return shuffle_raw<(Upper * n / 2 + I / 2 + (I % 2) * n)...>(x, y);
 }
 // every_third_raw: lanes K, K + 3, ... of the concatenation of x, y and z.
-// zip_raw: part K (of three) of x[0], y[0], z[0], x[1], ...
+// zip_raw of x, y and z: register K of x[0], y[0], z[0], x[1], ...
 // Both shuffle two registers first, and then the result with the third.
 template <int K, class V, int... I>
 SCANREC_INLINE V every_third_raw(V x, V y, V z, std::integer_sequence<int, I...>) {
@@ -88,8 +88,8 @@ SCANREC_INLINE pack<T, N> reverse(pack<T, N> x) {
     return {reverse(x.hi), reverse(x.lo)};
 }
 
-/// A register, reversed or not. The code selects between vectors, because packs would not stay in
-/// registers.
+/// Reverses the lanes of one register if `reversed`. The code selects between compiler vectors,
+/// because packs would not stay in registers.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
   auto v = x.v;
@@ -163,8 +163,8 @@ SCANREC_INLINE void unrolled(F f) {
 }
 }  // namespace detail
 
-/// Deinterleaves contiguous elements of M numbers: register k becomes number k of every element.
-/// Splits M into factors of 2 and 3.
+/// Deinterleaves registers that hold contiguous elements of M numbers each: afterwards register k
+/// holds number k of every element. Splits M into factors of 2 and 3.
 template <int M, class T>
 SCANREC_INLINE void deinterleave(pack<T, leaf_lanes<T>> (&x)[M]) {
   using P = pack<T, leaf_lanes<T>>;
@@ -229,7 +229,7 @@ SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
   });
 }
 
-/// x with its lanes rotated down by K.
+/// The lanes of one register rotated down by K: lane i is x[(i + K) % N].
 template <int K, class T, int N>
 SCANREC_INLINE pack<T, N> rotate(pack<T, N> x) {
   return pack<T, N>(detail::slide_raw<N - K>(x.v, x.v, detail::leaf_indices<T>{}));

@@ -3,8 +3,8 @@
 //
 // A pack is a register, or two halves that are packs. So one source serves SSE2 (four registers of
 // four floats), AVX2 (two of eight) and AVX-512 (one of sixteen). A shuffle or a sum combines the
-// same lanes everywhere. xsimd provides the registers of the instruction set. The compiler's vector
-// operators do the arithmetic, which compiles several times faster than a call per operation.
+// same lanes everywhere. xsimd provides the registers of the instruction set. Arithmetic uses the
+// compiler's vector operators, because function calls take several times as long to compile.
 #pragma once
 
 #include <type_traits>
@@ -23,7 +23,7 @@ inline constexpr bool has_packs = false;
 inline constexpr bool has_packs = true;
 #endif
 
-/// Lanes of one register.
+/// The number of lanes in one register.
 template <class T>
 inline constexpr int leaf_lanes = static_cast<int>(xsimd::batch<T>::size);
 
@@ -69,9 +69,9 @@ inline constexpr bool is_leaf = N == leaf_lanes<T>;
 // ---- arithmetic -------------------------------------------------------------------------------
 
 namespace detail {
-// Rounds a product: no compiler fuses it into a multiply-add, whatever -ffp-contract says. GCC
-// fuses products and sums anywhere in a basic block, across inlined functions; Clang does so with a
-// flag.
+// Rounds a product, so that compilers for x86-64 and AArch64 do not fuse it into a multiply-add,
+// whatever -ffp-contract says. By default GCC fuses products and sums anywhere in a basic block,
+// across inlined functions. Clang does so with -ffp-contract=fast.
 //
 // It exists for scalars only. On vectors, an empty asm takes registers and slows kernels by up to a
 // quarter, and __builtin_assoc_barrier makes GCC 12 split vectors into elements. Instead, no kernel
@@ -93,7 +93,8 @@ requires std::is_arithmetic_v<V> SCANREC_HD SCANREC_INLINE V uncontracted(V prod
 #endif
 }
 
-// Rounded once if the instruction set has fused multiply-adds, and twice elsewhere.
+// a * b + c. Floats are rounded once if the instruction set has fused multiply-adds, otherwise
+// twice.
 template <class T, class V>
 SCANREC_INLINE V fma_raw(V a, V b, V c) {
   [[maybe_unused]] constexpr int bits = 8 * sizeof(V);
@@ -172,8 +173,9 @@ SCANREC_INLINE bool all_zero(pack<T, N> x) {
     return all_zero(x.lo) && all_zero(x.hi);
 }
 
-/// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set. On NEON,
-/// GCC 12 moves the last two lanes through general registers unless an intrinsic adds them.
+/// The sum of the lanes. The upper half is added to the lower until one lane is left, in the same
+/// order on every instruction set. On NEON, GCC 12 moves the last two lanes through general
+/// registers unless an intrinsic adds them.
 template <class T, int N>
 SCANREC_INLINE T sum(pack<T, N> x) {
   if constexpr (!is_leaf<T, N>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Loads and stores of the first elements of a register: by a mask, or in pieces if the instruction
-// set has no mask for elements of their size.
+// Loads and stores of the first elements of a register. AVX-512 uses masks for registers of at
+// least 16 bytes. AVX2 uses masks for loads of 32 bytes. All other accesses are in pieces.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,9 @@ SCANREC_INLINE V load_masked(const void* p, std::size_t bytes) {
 }
 #endif
 
-// The first `bytes` of a word, a multiple of Size, followed by zeros. Assembled in a register,
-// because a load of the word from a buffer would wait for the stores of its pieces.
+// A word of the first `bytes` bytes at p (at most 8), followed by zeros. `bytes` is a multiple of
+// Size. The word is assembled in a register, because a load of it from a buffer would wait for the
+// stores of its pieces.
 template <std::size_t Size>
 SCANREC_INLINE std::uint64_t load_word(const std::byte* p, std::size_t bytes) {
   if (bytes >= 8) return load_bytes<std::uint64_t>(p);
@@ -119,7 +120,7 @@ SCANREC_INLINE typename raw<T>::type load_first(const S* p, std::int64_t count) 
   }
   return load_register<T>(static_cast<const S*>(buffer));
 }
-// Stores the first `count` elements of a register in storage type.
+// Stores the first `count` elements of a register that is already in storage type.
 template <class S, class V>
 SCANREC_INLINE void store_first(S* p, V x, std::int64_t count) {
   constexpr int n = static_cast<int>(sizeof(V) / sizeof(S));

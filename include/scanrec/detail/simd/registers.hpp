@@ -24,7 +24,8 @@ SCANREC_INLINE V load_bytes(const void* p) {
   return x;
 }
 
-// Stores a register non-temporally to an address that is a multiple of its size.
+// Stores a register to an address that is a multiple of its size. On x86 the store is non-temporal
+// if the register has at least 16 bytes.
 template <class V>
 SCANREC_INLINE void stream_register(void* p, V x) {
 #if defined(__AVX512F__)
@@ -42,9 +43,9 @@ SCANREC_INLINE void stream_register(void* p, V x) {
   std::memcpy(p, &x, sizeof(V));
 }
 
-// Conversions of unsigned integers from 8 and 16 bits to 32 bits, and back to 16 bits if they fit,
-// for a register of N numbers. These use intrinsics, because GCC 12 expands __builtin_convertvector
-// lane by lane here. Those of AVX-512 are masked, because GCC 12 warns about the undefined operand
+// Conversions of N unsigned integers: from 8 or 16 bits to 32 bits, and from 32 to 16 bits for
+// integers that fit. They use intrinsics, because GCC 12 expands __builtin_convertvector lane by
+// lane here. The intrinsics of AVX-512 are masked, because GCC 12 warns about the undefined operand
 // inside the unmasked ones.
 template <int N>
 SCANREC_INLINE auto load_u8(const void* p) {

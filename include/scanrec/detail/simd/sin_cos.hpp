@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cos and sin of an angle, and exp of complex numbers, over the lane type. A scalar and every lane
-// of a pack run the same operations.
+// cos and sin of an angle, and exp of complex numbers, for scalars and packs. A scalar and every
+// lane of a pack run the same operations.
 //
 //     k = round(2 x / pi),  r = x - k pi / 2,  w = r^2
 //     sin(r) = r + r w S(w),  cos(r) = 1 - w / 2 + w^2 C(w)
 //
-// S and C are polynomials. The lowest two bits of k decide which of sin(r) and cos(r) is the sine,
-// and the signs of both.
+// S and C are polynomials. The lowest two bits of k decide which of sin(r) and cos(r) gives sin(x),
+// and the signs of sin(x) and cos(x).
 #pragma once
 
 #include <scanrec/detail/simd/exp.hpp>
@@ -15,10 +15,10 @@ namespace scanrec::inline SCANREC_ABI::simd {
 
 namespace detail {
 
-// pi / 2 has three parts. The first two have 11 (float) or 33 (double) bits, so that their products
-// with k are exact for k below 2^13 or 2^20. S and C interpolate at Chebyshev nodes of w up
-// to (1.004 pi / 4)^2. The errors of sin(r) and cos(r) are below 1.3e-8 sin(r) and 8e-10 (float),
-// 1.4e-17 sin(r) and 6e-19 (double).
+// pi / 2 is stored as a sum of three parts. The first two have at most 11 (float) or 33 (double)
+// bits, so that their products with k are exact for k below 2^13 or 2^20. S and C are interpolated
+// at Chebyshev nodes for w up to (1.004 pi / 4)^2. The errors of sin(r) and cos(r) are below
+// 1.3e-8 sin(r) and 8e-10 (float), 1.4e-17 sin(r) and 6e-19 (double).
 template <class R>
 struct circle_numbers;
 template <>
@@ -52,8 +52,8 @@ SCANREC_HD SCANREC_INLINE L polynomial_of(L w, Terms terms) {
 
 }  // namespace detail
 
-/// (cos(x), sin(x)). Error of each: 2 u + 2 u |x|, where u is the unit roundoff. The rounding of an
-/// angle that is a product causes an error of this size, too. From |x| = 2^22 (float) and 2^51
+/// (cos(x), sin(x)). Error of each: 2 u + 2 u |x|, where u is the unit roundoff. If x is a rounded
+/// product, that rounding alone causes an error of up to u |x|. From |x| = 2^22 (float) and 2^51
 /// (double) on, the result is some point of the unit circle. A NaN gives NaNs.
 template <class L>
 SCANREC_HD SCANREC_INLINE complex_lanes<L> cos_sin(L x) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// softplus over the lane type. A scalar and every lane of a pack run the same operations.
+// softplus of scalars and packs. A scalar and every lane of a pack run the same operations.
 #pragma once
 
 #include <scanrec/detail/simd/math.hpp>
@@ -8,8 +8,8 @@ namespace scanrec::inline SCANREC_ABI::simd {
 
 namespace detail {
 
-// log1p(e) = 2 s (1 + w q(w)) with s = e / (2 + e) and w = s^2. q interpolates at Chebyshev nodes
-// of w in [0, 1/9], with an error below 4e-9 (float) and 2e-18 (double).
+// log1p(e) = 2 s (1 + w q(w)) with s = e / (2 + e) and w = s^2. The polynomial q is interpolated at
+// Chebyshev nodes for w in [0, 1/9], with an error below 4e-9 (float) and 2e-18 (double).
 template <class R>
 struct log1p_polynomial;
 template <>
@@ -41,12 +41,13 @@ SCANREC_HD SCANREC_INLINE L log1p_of_fraction(L e) {
 
 }  // namespace detail
 
-/// log(1 + exp(x)) and its slope, the sigmoid. For x above 20 they are x and 1, as in PyTorch.
-/// Error for smaller x: 6 ULP. A result below the smallest normal number may be 0.
+/// The result of softplus().
 template <class L>
 struct value_and_slope {
   L value, slope;
 };
+/// log(1 + exp(x)) and its slope, the sigmoid. For x above 20 they are x and 1, as in PyTorch.
+/// Error for other x: 6 ULP. A result below the smallest normal number may be 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE value_and_slope<L> softplus(L x) {
   const L zero = constant<L>(0), threshold = constant<L>(20);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tanh and the logistic sigmoid on the special-function unit of a GPU, which computes 2^x and 1 / x
-// in one instruction each. They serve values stored in 16 bits, whose rounding error is at least 32
-// times that of these functions. All other code uses the functions of math.hpp.
+// in one instruction each. On GPUs the cells of qrnn.hpp and min_gru.hpp use them for 16-bit
+// elements, whose rounding error is at least 32 times that of these functions.
 #pragma once
 
 #include <scanrec/detail/simd/math.hpp>
@@ -9,7 +9,7 @@
 namespace scanrec::inline SCANREC_ABI::simd {
 
 #if defined(__CUDA_ARCH__)
-/// The instructions, with errors up to 2 ULP. Subnormal numbers count as 0.
+/// The two instructions, with errors up to 2 ULP. Subnormal numbers count as 0.
 struct special_functions {
   SCANREC_HD static SCANREC_INLINE float power_of_two(float x) {
     float y;
@@ -28,9 +28,9 @@ namespace detail {
 inline constexpr float log2e = 1.44269504f;
 }  // namespace detail
 
-/// 1 / (1 + exp(-x)). Error: 2^-17 of the value and of its complement, which does not cancel, and
-/// 2^-16 of the slope. If the exact result is below exp(-87), the result may be any value from 0 to
-/// exp(-87). For infinite x, results whose limit is 0 are 0.
+/// 1 / (1 + exp(-x)). The complement is computed without cancellation. Relative error: 2^-17 of the
+/// value and the complement, 2^-16 of the slope. If an exact result is below exp(-87), the computed
+/// one may be any value from 0 to exp(-87). For infinite x, results whose limit is 0 are 0.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
   const float e = Unit::power_of_two(x * -detail::log2e), value = Unit::reciprocal(1 + e);
@@ -38,13 +38,14 @@ SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
   return {value, complement, value * complement};
 }
 
-/// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Error: 2^-16 of both. If the exact
-/// slope is below exp(-85), the slope may be any value from 0 to exp(-85). It is 0 for infinite x.
+/// tanh(x). The slope is 1 - tanh(x)^2, without cancellation. Relative error of value and slope:
+/// 2^-16. If the exact slope is below exp(-85), the computed one may be any value from 0 to
+/// exp(-85). For infinite x the slope is 0.
 template <class Unit>
 SCANREC_HD SCANREC_INLINE activated<float> rough_tanh(float x) {
   const float size = __builtin_fabsf(x);
   const float e = Unit::power_of_two(size * (-2 * detail::log2e)), part = Unit::reciprocal(1 + e);
-  // x - x^3 / 3 replaces the difference near 0, where the difference would cancel.
+  // Near 0, x - x^3 / 3 replaces 2 part - 1, which would cancel.
   const float near = x * __builtin_fmaf(x * x, -1.0f / 3, 1.0f);
   const float far = with_sign_of(x, __builtin_fmaf(2.0f, part, -1.0f));
   const float value = size < 0.0625f ? near : far;

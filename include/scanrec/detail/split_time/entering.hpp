@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Adds the contribution of the state before a part to the states of the part, which were computed
-// from a state of 0.
+// Adds the contribution of the state before a part of the time axis to the states of that part,
+// which were computed from an initial state of 0.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether a part may be computed from 0 and corrected afterwards. The states must be stored in the
-/// compute type, so that the correction adds no further rounding. They must not alias the input,
-/// because the input is needed if the part has to run again.
+/// Whether a part may be computed from a state of 0 and corrected afterwards. Its states must be
+/// stored, and in the compute type, so that they are not rounded to a storage type twice. They must
+/// not alias the input, because the input is needed if the part has to run again.
 template <class T, class Input, class State>
 bool fits_one_pass(const Input& input, const State& state) {
   if constexpr (std::is_same_v<stored_or<State, none_t>, T>) {
@@ -30,8 +30,8 @@ bool fits_one_pass(const Input& input, const State& state) {
   }
 }
 
-/// Adds the contribution h of the states before a part to `state`, which was computed from 0 and
-/// ended in `ends`:
+/// Adds the contribution h of the states before a part, `before`, to the states of the part. Those
+/// were computed from an initial state of 0, and `ends` are the final ones.
 ///
 ///     x[t] += h[t],    h[t] = gate[t] h[t-1]
 ///
@@ -39,12 +39,11 @@ bool fits_one_pass(const Input& input, const State& state) {
 /// number of T, or for double below the smallest normal number. Each term of x[t] gets two more
 /// roundings, one of the sum and one of its conversion. The dropped part of h counts as a third. It
 /// is at most one rounding of any x[t] that has not underflowed, because later gates multiply h and
-/// x alike. The error bound of docs/numerics.md holds with three added to L, its number of
-/// roundings of a term.
+/// x alike. The error bound of docs/numerics.md holds with L + 3 roundings of a term instead of L.
 ///
-/// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if a
-/// state is not finite. The part must then run again from `before` to give the result of the serial
-/// loop.
+/// Replaces `before` by the states after the part. Returns false and leaves `before` unchanged if
+/// one of `before`, `ends` or the corrected states is not finite. The part must then run again from
+/// `before` to give the result of a serial loop.
 template <class T, class Backend, class Gate, class State>
 bool add_entering(const Backend& backend, const Gate& gate, const State& state, direction order,
                   const sequence_view<const bool>& resets, const std::vector<T>& ends,

@@ -19,7 +19,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A number of compute type T in the wide type.
+/// One element of compute type T as a scalar lane of the wide type.
 template <class T>
 using wide_lane = simd::lane_t<wide_t<T>, 1>;
 
@@ -58,7 +58,7 @@ template <class T>
 using real_of = simd::real_lane_t<wide_lane<T>>;
 /// The threshold below which a number counts as 0 when added to a state of type T: half of the
 /// smallest positive number of T. If the wide type is not wider, the threshold is the smallest
-/// normal number, below which digits are lost.
+/// normal number, below which digits are lost. For integers it is 1.
 template <class T>
 constexpr real_of<T> least_state() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;
@@ -68,7 +68,9 @@ constexpr real_of<T> least_state() {
     return std::max<real_of<T>>(static_cast<real_of<T>>(narrow::denorm_min()) / 2,
                                 std::numeric_limits<real_of<T>>::min());
 }
-/// The threshold below which a product of gates times any finite state is below least_state().
+/// The threshold below which a product of gates counts as 0. If the wide type is wider, such a
+/// product times any finite state is below least_state(). Otherwise the threshold is least_state()
+/// itself, and the effect of a smaller product on a large state is lost.
 template <class T>
 constexpr real_of<T> least_product() {
   using narrow = std::numeric_limits<simd::real_lane_t<simd::lane_t<T, 1>>>;

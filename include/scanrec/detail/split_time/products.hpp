@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Products of the gates of a part, in the wide type. In float, a product below 2^-149 would become
-// 0. The contribution of a state of 2^100 would then be lost, although the serial loop keeps it.
+// Products of the gates of a part of the time axis, in the wide type. In float, a product below
+// 2^-150 would become 0. The contribution of a state of 2^100 would then be lost, although a serial
+// loop keeps it.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +19,18 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The product of the gates of every sequence; T is the compute type.
+/// The products of the gates, one for each sequence; T is the compute type.
 template <class T>
 struct gate_products {
   std::vector<wide_lane<T>> values;
-  std::int64_t vanish_after;  ///< number of steps after which all products are 0; time + 1: never
+  std::int64_t vanish_after;  ///< steps after which all products count as 0; time + 1: never
 };
 
-/// Multiplies `gates(first, last)`, in the wide type, piece by piece, and stops when all products
-/// are 0. Later gates need not be read, even if one of them is NaN or infinite and the full product
-/// would be NaN. In that case the final state of the part, computed from a zero initial state, is
-/// not finite either, unless a reset follows. A reset makes the product 0 anyway.
+/// Multiplies gates piece by piece, and stops when all products count as 0. gates(first, last)
+/// returns those of steps [first, last) in the wide type. Later gates need not be read, even if one
+/// of them is NaN or infinite and the full product would be NaN. In that case the final state of
+/// the part, computed from a zero initial state, is not finite either, unless a reset follows. A
+/// reset makes the product 0 anyway.
 template <class T, class Backend, class Gates>
 gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
                                     const sequence_view<const bool>& resets, Gates gates) {
@@ -51,8 +53,9 @@ gate_products<T> products_by_pieces(const Backend& backend, const extents& shape
   return products;
 }
 
-/// The products of stored gates. A gate that is constant in time is raised to the power of the
-/// number of steps. In this case `vanish_after` is rounded up to a power of two.
+/// The products of stored gates. Without resets, a gate that is constant in time is raised to the
+/// power of the number of steps. `vanish_after` is then rounded up to a power of two, or to
+/// time + 1 if that power exceeds the number of steps.
 template <class Backend, class Gate>
 gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& gate, direction order,
                                           const sequence_view<const bool>& resets) {
@@ -82,7 +85,7 @@ gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& ga
   return products;
 }
 
-/// A gate may be the sum of a value and its rounding error, the rest.
+/// The parts of a gate that is the sum of a rounded value and its rounding error, the rest.
 enum class gate_part { value, rest };
 
 /// A cell whose outputs are the gates of another cell, or the rests of these gates.
