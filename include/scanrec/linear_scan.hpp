@@ -18,21 +18,21 @@ namespace scanrec::inline SCANREC_ABI {
 /// state[t] = gate[t] * state[t-1] + input[t], element-wise, for every group, batch and channel.
 ///
 /// Elements may also be small vectors, with N from 2 to 4: inputs and states are vec<T, N>, gates
-/// are mat<T, N>, and the product is matrix times vector. Each element is contiguous, a matrix row
-/// by row. If gates or inputs are stored as logarithms, use gated_scan with log_space.
+/// are mat<T, N>, and the product is matrix times vector. Each element is contiguous, and matrices
+/// are row-major. If gates or inputs are stored as logarithms, use gated_scan with log_space.
 ///
-/// Shapes   gate, input, state: (batch, time, channel), equal; gate and input may broadcast by zero
-///          strides. initial_state, final_state: (batch, channel). `state` may be `none` if
+/// Shapes   gate, input and state have one shape, (batch, time, channel); zero strides broadcast
+///          gate and input. initial_state, final_state: (batch, channel). `state` may be `none` if
 ///          options.final_state is present; the call then writes no array of length `time`.
 /// Units    gate is dimensionless; input and state share one unit.
 /// Aliasing state may be input, and final_state may be initial_state: same pointer, strides and
 ///          type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Error    |state - exact| <= (1+eps)^L S[t] - s[t]. s[t] = |gate[t]| s[t-1] + |input[t]|, and S
-///          is the same with a factor (1+eps)^P in every step. P is 2, for complex numbers 6; L
-///          depends on the backend (docs/numerics.md). final_state has the bits of the last state,
-///          before it is rounded to a 16-bit storage type.
+/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], where s[t] = |gate[t]| s[t-1] + |input[t]|.
+///          S has the recurrence of s with gates (1+eps)^P |gate[t]|. P is 2, or 6 for complex
+///          numbers; L depends on the backend (docs/numerics.md). final_state has the bits of the
+///          last state, before it is rounded to a 16-bit storage type.
 /// Cost     2 arrays read + 1 written; each element of a broadcast gate is read from memory once.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
 template <backend Backend, class Gate, class Input, class State>
@@ -55,11 +55,12 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 ///     gate_grad[t] = g[t] * conj(state[t-1])                 initial_grad = conj(gate[0]) * g[0]
 ///
 /// Shapes   gate, state, state_grad, gate_grad, input_grad: (batch, time, channel). `state` may be
-///          `none` if gate_grad is absent. `state_grad` may be `none` if only final_grad has a
-///          gradient. A gradient with zero strides receives the sum over those axes, in a fixed
-///          order, in the wide type (double for float); an empty sum is 0.
-/// Aliasing input_grad may be state_grad, and initial_grad may be final_grad, unless the gradient
-///          is a sum. No array that is written may overlap state.
+///          `none` if gate_grad is absent. `state_grad` may be `none`, which means 0. A gradient
+///          with zero strides receives the sum over those axes, in a fixed order, in the wide type
+///          (double for float); an empty sum is 0.
+/// Aliasing input_grad may be state_grad unless input_grad is a sum, and initial_grad may be
+///          final_grad unless initial_grad is a sum. Otherwise, no array that is written may
+///          overlap another array.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Error    as linear_scan, for g.
@@ -157,5 +158,5 @@ template <class Gate, class State, class GateTangent, class InputTangent, class 
 }  // namespace scanrec::inline SCANREC_ABI
 
 #if !defined(__CUDACC__)
-#include <scanrec/compiled.hpp>  // declares the instantiations of other files, if any
+#include <scanrec/compiled.hpp>  // declares instantiations that another file compiles, if any
 #endif

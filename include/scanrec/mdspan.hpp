@@ -25,7 +25,8 @@ concept mdspan_like = requires(const M& array) {
   array.data_handle();
 };
 
-/// Whether every mapping of this type has strides.
+/// Whether every mdspan of type M has strides. If M lacks is_always_strided(), a member stride()
+/// suffices.
 template <class M>
 constexpr bool always_strided() {
   if constexpr (requires { M::is_always_strided(); })
@@ -51,8 +52,8 @@ constexpr void check_mdspan() {
                 "A view accesses memory directly, but this mdspan has a custom accessor.");
 }
 
-/// Extent and stride of an axis, counted from the last axis. An absent axis has extent 1 and stride
-/// 0.
+/// Extent and stride of the axis that is `FromLast` axes before the last one. An absent axis has
+/// extent 1 and stride 0.
 template <std::size_t FromLast, class M>
 constexpr std::int64_t mdspan_extent(const M& array) {
   if constexpr (FromLast < M::rank())
@@ -74,9 +75,9 @@ constexpr std::int64_t mdspan_stride(const M& array) {
 /// A view of an mdspan of rank 1 to 4, over (time), (time, channel), (batch, time, channel) or
 /// (group, batch, time, channel). An absent axis has an extent of 1.
 ///
-/// `array` is a std::mdspan, or has its members rank(), extent(i), stride(i) and data_handle().
-/// Layouts without strides, and accessors that compute their elements, are refused at compile time.
-/// Nothing is copied, and the elements must outlive the view.
+/// `array` is a std::mdspan, or has the members element_type, rank(), extent(i), stride(i) and
+/// data_handle(). Layouts without strides, and accessors that compute their elements, are refused
+/// at compile time. Nothing is copied, and the elements must outlive the view.
 template <detail::mdspan_like M>
 [[nodiscard]] SCANREC_INLINE constexpr sequence_view<typename M::element_type> view_of(
     const M& array) {

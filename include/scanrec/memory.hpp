@@ -14,7 +14,7 @@ namespace scanrec::memory {
 /// Memory  one (batch, time, channel) array.
 template <class T>
 struct store {
-  sequence_view<T> states;  ///< (batch, time, channel), of any type with the same compute type
+  sequence_view<T> states;  ///< (batch, time, channel), of any type with the call's compute type
 };
 template <class T>
 store(sequence_view<T>) -> store<T>;
@@ -29,14 +29,16 @@ inline constexpr std::int64_t checkpoint_interval = 128;
 /// needs no checkpoint. The backward pass recomputes the states between checkpoints, one interval
 /// at a time, in cache.
 ///
-/// Memory  `checkpoint_extents(shape)` elements of the compute type, 1/128 of an array of states;
-///         the backward pass needs one interval of states per thread. Recomputed states are rounded
-///         to the type of the pre-activations. `store` in that type therefore gives the same bits
-///         wherever lanes process steps one by one.
+/// Memory  `checkpoint_extents(shape)` elements of the compute type, about one per 128 states. The
+///         backward pass also needs scratch memory for one interval of states per thread.
+///         Recomputed states are rounded to the type of the pre-activations. Both policies
+///         therefore give the same bits if `store` uses that type and each SIMD lane processes one
+///         sequence in order.
 template <class T>
 struct recompute {
   static constexpr std::int64_t interval = checkpoint_interval;
-  sequence_view<T> checkpoints;  ///< checkpoint_extents(shape); may be absent if that has no steps
+  /// Has the extents checkpoint_extents(shape); may be absent if these have 0 steps.
+  sequence_view<T> checkpoints;
 };
 template <class T>
 recompute(sequence_view<T>) -> recompute<T>;

@@ -20,7 +20,7 @@ namespace scanrec {
 ///
 /// The concept checks the syntax only. The author must ensure op(op(x, y), z) == op(x, op(y, z));
 /// check_associative tests it on samples. The operator need not commute: the earlier element is
-/// always the first argument. Several threads call the operator at once.
+/// always the first argument. Several threads may call the operator at once.
 template <class Op, class E>
 concept associative_operator = std::is_trivially_copyable_v<E> && std::default_initializable<E> &&
     requires(const Op& op, const E& earlier, const E& later) {
@@ -119,11 +119,11 @@ struct compose {
 }  // namespace SCANREC_ABI
 }  // namespace op
 
-/// Tests associativity on all triples of samples: compares op(op(x, y), z) with op(x, op(y, z)) by
+/// Tests associativity on all triples of samples: compares op(op(x, y), z) and op(x, op(y, z)) with
 /// `equal`. Pass an `equal` with a tolerance for floating-point numbers. Returns the first triple
 /// that fails, or nothing.
 ///
-/// If the operator has an identity, each sample x is also combined with it from either side. A
+/// If the operator has an identity, each sample x is also combined with it on both sides. A
 /// failure is then returned as the triple (identity, x, identity).
 template <class E, associative_operator<E> Op, class Equal = std::equal_to<E>>
 std::optional<std::array<E, 3>> check_associative(const Op& op, std::span<const E> samples,

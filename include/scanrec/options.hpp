@@ -17,7 +17,7 @@ enum class update { overwrite, accumulate };
 
 /// Whether a complex adjoint conjugates the factors of its products.
 enum class conjugation {
-  hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product (PyTorch)
+  hermitian,  ///< conjugates gate and state: adjoint under the complex inner product (PyTorch)
   none,       ///< no conjugates: the transpose of the complex-linear map (JAX)
 };
 
@@ -25,10 +25,13 @@ enum class conjugation {
 template <class T>
 struct scan_options {
   direction order = direction::forward;
-  detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
-  detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
+  /// State before the first step of the scan, which in reverse order is the last step in time;
+  /// absent: 0.
+  detail::state_option<const T> initial_state{};
+  /// Receives the last state of the scan, without rounding to a 16-bit type.
+  detail::state_option<T> final_state{};
   /// Reset mask, (batch, time or time + 1, 1 or channel): true where a sequence starts. The
-  /// optional reset after the last step makes a reverse scan ignore its initial state.
+  /// optional reset after the last step in time makes a reverse scan ignore its initial state.
   detail::sequence_option<const bool> resets{};
 };
 
@@ -66,12 +69,15 @@ struct jvp_options {
 template <class T>
 struct gated_options {
   direction order = direction::forward;
-  detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
-  detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
+  /// State before the first step of the scan, which in reverse order is the last step in time;
+  /// absent: 0.
+  detail::state_option<const T> initial_state{};
+  /// Receives the last state of the scan, without rounding to a 16-bit type.
+  detail::state_option<T> final_state{};
   /// Reset mask, as in scan_options.
   detail::sequence_option<const bool> resets{};
-  /// (batch, time, channel): where true, the state keeps its value and the gates are ignored
-  /// (Krueger et al., Zoneout, 2017). The other steps are not rescaled.
+  /// (batch, time, channel): where true, the state keeps its value, and no gate acts except an
+  /// output gate (Krueger et al., Zoneout, 2017). The other steps are not rescaled.
   detail::sequence_option<const bool> zoneout{};
 };
 
@@ -94,7 +100,8 @@ struct gated_gradients {
   scanrec::update update = update::overwrite;
 };
 
-/// Options of s5(). Bidirectional systems take no initial_state and no final_state.
+/// Options of s5(), for P states and the real type R. Bidirectional systems take no initial_state
+/// and no final_state.
 template <class R>
 struct s5_options {
   detail::state_option<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
@@ -102,9 +109,10 @@ struct s5_options {
   /// Reset mask, (batch, time or time + 1, 1 or P): true where a sequence starts. The reset after
   /// the last step has no effect, since backward states start from 0 anyway.
   detail::sequence_option<const bool> resets{};
-  /// For samples at irregular times, (batch, time, 1): multiplies the step size of each sample.
+  /// For samples at irregular times, (batch, time, 1): factors that multiply the step sizes at each
+  /// sample.
   detail::sequence_option<const R> intervals{};
-  /// Needed with intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
+  /// Required with `intervals`, (batch, time, P): receives the gates of every step, for s5_vjp().
   detail::sequence_option<std::complex<R>> gates{};
 };
 /// Options of s5_vjp(). `resets`, `initial_state`, `intervals` and `gates` must be those of the

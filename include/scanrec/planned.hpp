@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan_linear_scan and plan_gated_scan check and plan a call once, for running it often. This pays
-// off for short calls, such as single steps of a stream, in which checks and planning take most of
-// the time.
+// plan_linear_scan and plan_gated_scan check and plan a call once, so that it can run many times.
+// This pays off for short calls, such as single steps of a stream, in which checks and planning
+// take most of the time.
 //
 //     auto step = plan_linear_scan(gate, input, state, options);
 //     step();                                // as linear_scan with these arguments
-//     step({.input = later, .state = out});  // the same on other memory with the same layout
+//     step({.input = later, .state = out});  // on other arrays with the layouts of the plan
 #pragma once
 
 #if defined(__CUDACC__)
@@ -31,16 +31,16 @@ namespace scanrec::inline SCANREC_ABI {
 /// A planned linear_scan for arrays of these element types, made by plan_linear_scan.
 ///
 /// Bits    as linear_scan.
-/// Memory  holds the workspace of the plan, workspace_bytes(), or uses the backend's `workspace`. A
-///         call allocates nothing itself; an executor or OpenMP may.
-/// Threads A plan runs one call at a time.
+/// Memory  owns a workspace of plan().workspace_bytes, or uses the backend's `workspace` if that is
+///         set. A call allocates nothing itself; an executor or OpenMP may.
+/// Threads Calls of one plan must not run at the same time.
 template <class Gate, class Input, class State>
 class planned_linear_scan {
  public:
   using value = compute_t<State>;
 
-  /// Pointers to the first elements of the arrays. A null pointer selects the array of the previous
-  /// call. Layouts, options and absent arrays stay as planned.
+  /// Pointers to the first elements of the arrays. A null pointer keeps the current array. Layouts
+  /// and options stay as planned, and absent arrays stay absent.
   struct pointers {
     const Gate* gate = nullptr;
     const Input* input = nullptr;
@@ -52,9 +52,9 @@ class planned_linear_scan {
 
   /// Runs on the current arrays: those of the plan, until a call replaces them.
   void operator()() { call_.run(); }
-  /// Runs on other arrays. Throws argument_error and changes nothing if a pointer names an array
-  /// that was absent in the plan, is misaligned, or makes arrays overlap that must not overlap in
-  /// linear_scan.
+  /// Runs on other arrays. Throws argument_error and changes nothing if a pointer is passed for an
+  /// array that was absent in the plan, is misaligned, or makes arrays overlap that must not
+  /// overlap in linear_scan.
   void operator()(const pointers& now) {
     call_.move_to(std::array<const void*, 6>{now.gate, now.input, now.initial_state, now.resets,
                                              now.state, now.final_state});
@@ -79,8 +79,8 @@ class planned_linear_scan {
   detail::planned_call<recurrence, detail::linear_scan_aliases.size()> call_;
 };
 
-/// Checks and plans a linear_scan of these arrays without running it. Arguments, checks and errors
-/// are those of linear_scan.
+/// Checks and plans a linear_scan of these arrays without running it. Arguments, checks and
+/// exceptions are those of linear_scan.
 template <class Gate, class Input, class State>
 [[nodiscard]] auto plan_linear_scan(const tiled& backend, const Gate& gate, const Input& input,
                                     const State& state,
@@ -110,8 +110,7 @@ class planned_gated_scan {
   using value = compute_t<Pre>;
   using output_t = std::conditional_t<std::same_as<Output, none_t>, value, Output>;
 
-  /// Pointers to the first elements of the arrays. A null pointer selects the array of the previous
-  /// call.
+  /// Pointers to the first elements of the arrays. A null pointer keeps the current array.
   struct pointers {
     typename Cell::template arrays<const Pre*> arrays{};
     output_t* output = nullptr;
@@ -152,7 +151,8 @@ class planned_gated_scan {
       : call_(backend, r, p, detail::gated_scan_aliases, order == direction::reverse) {}
 
  private:
-  // Indices of arrays. If the call has no outputs, the list has no output array.
+  // Indices of arrays in the problem. If the output is `none`, the problem has no output array, and
+  // `output` is past its last array.
   static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int initial = pre_arrays, final = initial + 3 + (recurrence::puts_out ? 1 : 0),
                        output = recurrence::puts_out ? initial + 3 : initial + 4;
@@ -161,7 +161,7 @@ class planned_gated_scan {
 };
 
 /// Checks and plans a gated_scan of these arrays that stores nothing for a backward pass, without
-/// running it. Arguments, checks and errors are those of gated_scan.
+/// running it. Arguments, checks and exceptions are those of gated_scan.
 template <class Cell, class Arrays, class Output>
 [[nodiscard]] auto plan_gated_scan(const tiled& backend, const Cell& cell, const Arrays& arrays,
                                    const Output& output,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// problem: the description of a call, with the shapes, layout and use of its arrays but not their
-// element types.
+// problem: the description of a call, with the shapes, layouts and uses of its arrays. It is not a
+// template over their element types.
 //
 // Calls describe their arrays in a problem, check it, and bring it to scan order, the order in
 // which the scan processes time. Backends plan from it. Code in this file accesses no elements.
@@ -17,10 +17,10 @@
 
 namespace scanrec {
 
-/// The direction of time in a scan.
+/// The order in which a scan processes time.
 enum class direction {
   forward,  ///< state[t] depends on state[t-1]
-  reverse,  ///< state[t] depends on state[t+1]; nothing is copied to reverse it
+  reverse,  ///< state[t] depends on state[t+1]; no array is copied
 };
 
 inline namespace SCANREC_ABI {
@@ -34,7 +34,7 @@ SCANREC_INLINE constexpr direction opposite(direction order) {
 enum class access {
   read,
   write,       ///< no two elements share memory
-  accumulate,  ///< a gradient: zero strides receive sums
+  accumulate,  ///< a gradient, overwritten or added to; zero strides receive sums
 };
 
 /// One array of a call.
@@ -44,17 +44,17 @@ struct array_use {
   extents shape{0, 0, 0, 0};
   scanrec::strides strides{};  // in elements
   std::int64_t element_bytes = 0;
-  std::int64_t wide_bytes = 0;  // per element of a sum
+  std::int64_t wide_bytes = 0;  // of the wide type, in which sums are formed
   std::int64_t alignment = 1;
   const void* type = nullptr;  // one address per element type
   access use = access::read;
-  bool sequence = true;                // false: one value per sequence, no time axis
-  bool given = false;                  // whether the caller passed it; it may be empty
+  bool sequence = true;                // false: one value per sequence, or checkpoints
+  bool given = false;                  // not absent; it may have no elements
   bool in_place = false;               // aliases an array that is read
   bool one_channel_will_do = false;    // a channel extent of 1 is allowed (resets)
   bool one_step_more_will_do = false;  // an additional step is allowed (resets)
   bool one_step_more = false;          // has a reset after the last step of `shape`
-  bool makes_factor = false;           // the factors of the maps are computed from it
+  bool makes_factor = false;           // the gates are computed from it
   bool checkpoints = false;            // one value per sequence and checkpoint interval
 };
 
@@ -68,14 +68,14 @@ struct recurrence_sizes {
   std::int64_t sums_bytes = 0;        // running sums of outputs
   std::int64_t carried_bytes = 0;     // a state and running sums
   std::int64_t map_bytes = 0;         // the map of one step, with its reset if there are resets
-  std::int64_t step_bytes = 0;        // the inputs of one step
+  std::int64_t step_bytes = 0;        // the values loaded in one step
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps
   std::int64_t recomputed_bytes = 0;  // a recomputed state; 0: none are recomputed
   std::int64_t alignment = 64;        // of everything a backend stores in scratch
   int pack_lanes = 1;                 // lanes of a SIMD pack along channels
   bool one_by_one = false;            // arrays are never copied to be contiguous for packs
-  bool linear = false;                // a step is a multiply-add of its inputs
+  bool linear = false;                // gate and input are used as loaded, without activations
 };
 
 /// The description of a call, as returned by linear_scan_problem and similar functions. See
@@ -85,7 +85,7 @@ struct problem : recurrence_sizes {
   extents shape{0, 0, 0, 0};
   std::array<array_use, most_arrays> arrays{};
   int count = 0;
-  bool update = false;  // add to the gradients instead of overwriting them
+  bool update = false;  // whether gradients are added to, not overwritten
 
   SCANREC_INLINE const array_use* begin() const { return arrays.data(); }
   SCANREC_INLINE const array_use* end() const { return arrays.data() + count; }
@@ -168,9 +168,9 @@ inline void to_scan_order(problem& p, bool descending) {
 }
 
 /// Relabels the axes other than time, which recurrences treat alike. An outer axis that continues
-/// the channel axis in every array becomes part of it; a time-major (time, batch, channel) layout
-/// then has one row of batch * channel. If the channel axis has extent 1, it is swapped with the
-/// batch or group axis.
+/// the channel axis in every array becomes part of it. For example, time-major arrays (time, batch,
+/// channel) then have one channel axis of extent batch * channel. If the channel axis has extent 1,
+/// it is swapped with the batch or group axis.
 inline void merge_axes(problem& p) {
   const auto swap_axes = [&p](axis a, axis b) {
     std::swap(along(p.shape, a), along(p.shape, b));

@@ -4,8 +4,9 @@
 //
 //     x[t] = lambda_bar * x[t-1] + B_bar u[t],      y[t] = Re(C x[t]) + D u[t]
 //
-// lambda_bar and B_bar are the discretised lambda and B (discretise.hpp). s5_init.hpp computes
-// initial parameters; layers/s5.hpp is a layer with parameters.
+// lambda_bar and B_bar are the discretised lambda and B (discretise.hpp). With conjugate symmetry
+// (the default), y contains 2 Re(C x[t]); bidirectional systems add a scan backward in time.
+// s5_init.hpp computes initial parameters; layers/s5.hpp is a layer with parameters.
 #pragma once
 
 #include <array>
@@ -39,8 +40,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          written.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Cost     two matrix products and an in-place scan. With intervals and zero_order_hold, also two
-///          exponentials and two sines per state and step.
+/// Cost     two matrix products and an in-place scan (bidirectional: two). With intervals and
+///          zero_order_hold, also two exponentials and two sines per state and step.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
 void s5(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
@@ -90,9 +91,10 @@ void s5(const s5_system<R>& system, const detail::s5_array<const R>& u,
 /// Aliasing u_grad may be u, and initial_grad may be final_grad: same pointer and strides.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Cost     four matrix products and an in-place scan, which also sums the gradient of lambda_bar.
-///          With intervals, a fifth product and the additional cost of s5(); with zero_order_hold
-///          also a power series per state and step.
+/// Cost     four matrix products and an in-place scan (bidirectional: two). Without intervals, the
+///          scan also sums the gradient of lambda_bar. With intervals, each direction needs one
+///          more product and the additional cost of s5(); with zero_order_hold, also a power series
+///          per state and step.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Initial parameters of diagonal state spaces: block-diagonal HiPPO-LegS in diagonal form for S5,
-// and the ring initialisation of LRU.
+// Initial parameters of diagonal state spaces: diagonalised blocks of HiPPO-LegS for S5, and the
+// ring initialisation of LRU.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 ///     A[i][j] = -1/2 on the diagonal, -s / 2 below it, +s / 2 above, s = sqrt((2i + 1) (2j + 1))
 ///
-/// Every eigenvalue has the real part -1/2: A + 1/2 is skew-symmetric, and i (A + 1/2) is
+/// Every eigenvalue has the real part -1/2, because A + I/2 is skew-symmetric and -i (A + I/2) is
 /// Hermitian.
 ///
 /// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space Models
@@ -70,7 +70,8 @@ inline hippo_legs make_hippo_legs(std::int64_t n) {
 /// positive imaginary part. B and C are drawn from a normal distribution and transformed to the
 /// eigenbasis; D is drawn from a normal distribution.
 ///
-/// Throws  argument_error unless every block has an even number of states.
+/// Throws  argument_error unless there is a channel, and blocks with an equal, even number of
+///         states.
 /// Source  Smith et al. (2023), sections 3.2, 4.3 and appendix B.1.
 template <class R, class Generator>
 s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
@@ -113,7 +114,8 @@ s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
 
 /// The initial system of LRU, with gates drawn uniformly from a ring in the complex plane.
 ///
-/// Throws  argument_error unless sizes are positive and 0 <= least_radius < most_radius < 1.
+/// Throws  argument_error unless channels, states and most_angle are positive, and
+///         0 <= least_radius < most_radius < 1.
 /// Source  Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023), lemma
 ///         3.2.
 template <class R, class Generator>

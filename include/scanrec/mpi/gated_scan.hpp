@@ -12,12 +12,13 @@
 
 namespace scanrec::mpi::inline SCANREC_ABI {
 
-/// Options of mpi::gated_scan; T is the compute type.
+/// Options of mpi::gated_scan; T is the compute type. In these comments, before and after refer to
+/// the order of the scan.
 template <class T>
 struct gated_options {
   direction order = direction::forward;  ///< the same in every process
-  /// State before the first step of the whole sequence; read only in the process with that step;
-  /// absent: 0.
+  /// State before the first step of the scan, which in reverse order is the last step in time. Read
+  /// only in the process with that step; absent: 0.
   state_view<const T> initial_state{};
   state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
   state_view<T> final_state{};     ///< receives the state after this part
@@ -33,23 +34,24 @@ template <class T>
 struct gated_vjp_options {
   direction order = direction::forward;
   state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
-  /// Gradient of the last state of the whole sequence; read only in the process with that state;
-  /// absent: 0.
+  /// Gradient of the state after the last step of the scan; read only in the process with that
+  /// step; absent: 0.
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   sequence_view<const bool> zoneout{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// gated_scan of a sequence whose time axis is split over the processes of a communicator. All of
-/// them call it, each with its own part.
+/// gated_scan of a sequence whose time axis is split over the processes of a communicator. Every
+/// process calls it with its own part.
 ///
-/// Shapes, memory  as gated_scan, of this part. Batch, channel, group, cell and types are the same
-///          in every process.
+/// Shapes, memory  those of gated_scan, for the part. Batch, channel, group, cell and types must be
+///          the same in every process.
 /// Bits, traffic, throws  as mpi::linear_scan.
-/// Cost     a part that is neither first nor last makes two additional runs over its arrays, with
-///          all activations. One gives its final state. The other multiplies its gates, and stops
-///          early once the product of every sequence is small enough to count as 0.
+/// Cost     that of gated_scan. A part that is neither first nor last makes two additional runs
+///          over its arrays, which apply the activations again. The first gives its final state
+///          from an initial state of 0. The second multiplies its gates, and stops early once the
+///          products of all sequences are small enough to count as 0.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(
@@ -95,13 +97,16 @@ void gated_scan(
       });
 }
 
-/// The adjoint of mpi::gated_scan. Gradients pass from the last part in the order of the scan to
-/// the first.
+/// The adjoint of mpi::gated_scan. It runs against the order of the scan: each part passes
+/// gradients to the part before it.
 ///
-/// Shapes   as gated_scan_vjp, of this part. options.entering_state is the one that the forward
-///          call returned. initial_grad receives the gradient of the state before this part; in the
-///          first part, that is the gradient of the initial state.
-/// Bits, traffic, cost, throws  as mpi::gated_scan.
+/// Shapes   those of gated_scan_vjp, for the part. options.entering_state is the array that the
+///          forward call wrote. initial_grad receives the gradient of the state before this part;
+///          in the part where the scan begins, that is the gradient of the initial state.
+///          initial_grad must not be a sum.
+/// Bits, traffic, throws  as mpi::gated_scan.
+/// Cost     that of gated_scan_vjp, and two additional runs as in mpi::gated_scan. The first gives
+///          the gradient of the state before the part, for a gradient of 0 after it.
 template <backend Backend, gated_cell Cell, class Arrays, class Memory,
           sequence_argument OutputGrad,
           class Gradients = gated_gradients<Cell, scanrec::detail::stored_in<Cell, Arrays>>>

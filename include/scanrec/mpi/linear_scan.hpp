@@ -13,18 +13,19 @@
 
 namespace scanrec::mpi::inline SCANREC_ABI {
 
-/// Options of mpi::linear_scan; T is the compute type.
+/// Options of mpi::linear_scan; T is the compute type. In these comments, before and after refer to
+/// the order of the scan.
 template <class T>
 struct scan_options {
   direction order = direction::forward;  ///< the same in every process
-  /// State before the first step of the whole sequence; read only in the process with that step;
-  /// absent: 0.
+  /// State before the first step of the scan, which in reverse order is the last step in time. Read
+  /// only in the process with that step; absent: 0.
   state_view<const T> initial_state{};
-  state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
+  state_view<T> entering_state{};  ///< receives the state before this part, for vjp and jvp
   state_view<T> final_state{};     ///< receives the state after this part
   /// Reset mask of this part, as in linear_scan. In a forward scan, a reset at the first step makes
   /// the part independent of the previous rank. In a reverse scan, the optional reset after the
-  /// last step makes it independent of the next rank.
+  /// last step in time makes it independent of the next rank.
   sequence_view<const bool> resets{};
   mpi::exchange exchange = mpi::exchange::gather;
 };
@@ -34,7 +35,7 @@ template <class T>
 struct jvp_options {
   direction order = direction::forward;
   state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
-  /// Tangent of the initial state of the whole sequence; read only in the process with the first
+  /// Tangent of the state before the first step of the scan; read only in the process with that
   /// step; absent: 0.
   state_view<const T> initial_tangent{};
   state_view<T> final_tangent{};  ///< receives the tangent of the state after this part
@@ -47,36 +48,41 @@ template <class T>
 struct vjp_options {
   direction order = direction::forward;
   state_view<const T> entering_state{};  ///< as the forward call wrote it; absent: 0
-  /// Gradient of the last state of the whole sequence; read only in the process with that state;
-  /// absent: 0.
+  /// Gradient of the state after the last step of the scan; read only in the process with that
+  /// step; absent: 0.
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   conjugation convention = conjugation::hermitian;
   mpi::exchange exchange = mpi::exchange::gather;
 };
 
-/// linear_scan of a sequence whose time axis is split over the processes of a communicator. All of
-/// them call it, each with its own part.
+/// linear_scan of a sequence whose time axis is split over the processes of a communicator. Every
+/// process calls it with its own part.
 ///
-/// Shapes  as linear_scan, of this part. Batch, channel, group and types are the same in every
-///         process.
+/// Shapes  those of linear_scan, for the part. Batch, channel, group and types must be the same in
+///         every process.
 /// Bits    Runs with the same parts give the same bits. For any parts, the results are within the
 ///         error bound of linear_scan over the whole sequence. A single process gives the bits of
-///         linear_scan. With exchange::scan the MPI library chooses how maps are grouped, so
-///         another library may give other bits.
-/// Traffic one all-gather with one map per sequence and process (two numbers in the wide type, 16
-///         bytes for float), and 72 bytes to compare arguments. With exchange::scan, each process
-///         sends one map per sequence to about log2(processes) others, and 4 bytes. If states are
-///         not finite, each part after them gets one more message.
+///         linear_scan. Each part is summarised by one map per sequence: the product of its gates,
+///         and its final state from an initial state of 0. With exchange::scan the MPI library
+///         chooses how the composition of these maps is grouped, so another library may give other
+///         bits.
+/// Traffic an all-gather of one map per sequence and process (two numbers in the wide type, 16
+///         bytes for float), and an all-reduce of 72 bytes that compares arguments. With
+///         exchange::scan, an MPI_Exscan replaces the all-gather: each process sends one map per
+///         sequence to about log2(processes) others. An all-reduce of 4 bytes then finds the first
+///         part whose incoming states are not finite. If the state after some part is not finite,
+///         each later part receives one more message.
 /// Cost    a part that is neither first nor last begins by multiplying its gates. It stops reading
-///         them once the product of every sequence is small enough to count as 0. If that happens
+///         them once the products of all sequences are small enough to count as 0. If that happens
 ///         within an eighth of its steps, the part runs once, and the calling thread adds the
 ///         contribution of the state before the part to those steps afterwards. Otherwise the part
-///         reads gate and input twice. It also reads them twice if `state` is `none`, aliases the
-///         input, or is not stored in the compute type.
-/// Throws  argument_error in the process with the invalid argument, and mpi::error in the others;
-///         no process has written anything then. mpi::error also for errors of MPI, if the error
-///         handler of the communicator returns them.
+///         runs twice. It also runs twice if `state` is `none`, aliases the input, or is not stored
+///         in the compute type. States that are not finite may also require a second run.
+/// Throws  argument_error in a process with an invalid argument, and mpi::error in the others.
+///         mpi::error in every process if the processes disagree on types, shape (except time),
+///         order or exchange. In both cases no process has written anything. mpi::error also for
+///         errors of MPI, if the error handler of the communicator returns them.
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
 void linear_scan(
     MPI_Comm comm, const Backend& backend, const Gate& gate, const Input& input, const State& state,
@@ -121,9 +127,10 @@ void linear_scan(
 
 /// The tangent of mpi::linear_scan.
 ///
-/// Shapes   as linear_scan_jvp, of this part. options.entering_state is the one that the forward
-///          call returned.
-/// Bits, traffic, cost, throws  as mpi::linear_scan.
+/// Shapes   those of linear_scan_jvp, for the part. options.entering_state is the array that the
+///          forward call wrote.
+/// Bits, traffic, throws  as mpi::linear_scan.
+/// Cost     as mpi::linear_scan, with the tangents in place of input and state.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>
 void linear_scan_jvp(
@@ -161,16 +168,17 @@ void linear_scan_jvp(
                           });
 }
 
-/// The adjoint of mpi::linear_scan. Gradients pass from the last part in the order of the scan to
-/// the first.
+/// The adjoint of mpi::linear_scan. It runs against the order of the scan: each part passes
+/// gradients to the part before it.
 ///
-/// Shapes   as linear_scan_vjp, of this part. options.entering_state is the one that the forward
-///          call returned. initial_grad receives the gradient of the state before this part; in the
-///          first part, that is the gradient of the initial state. A gradient that is a sum over
-///          time contains the terms of this part only. If processes share a gate, the caller must
-///          add their sums.
-/// Cost     a part that is neither first nor last reads gate and state_grad once more. Before that,
-///          it reads its gate until the product of every sequence is small enough to count as 0.
+/// Shapes   those of linear_scan_vjp, for the part. options.entering_state is the array that the
+///          forward call wrote. initial_grad receives the gradient of the state before this part;
+///          in the part where the scan begins, that is the gradient of the initial state.
+///          initial_grad must not be a sum. A gradient that is a sum over time contains the terms
+///          of this part only. If processes share a gate, the caller must add their sums.
+/// Cost     that of linear_scan_vjp, and for a part that is neither first nor last two additional
+///          runs. The first multiplies its gates until the products of all sequences are small
+///          enough to count as 0. The second reads gate and state_grad.
 /// Bits, traffic, throws  as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>
