@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A layer of scanrec.jax.nn as a module of Equinox, which learns to repeat its input two steps
-later.
+"""Train a layer of scanrec.jax.nn, as an Equinox module, to repeat its input two steps later.
 
 pip install './python[jax]' equinox optax && python python/examples/equinox_layer.py
 """

@@ -3,7 +3,8 @@
 
     state[t] = pole * state[t-1] + input[t]        output[t] = sum of real part of weight * state[t]
 
-The unknown filter has three such resonators, so learned poles can be compared with true ones.
+The unknown filter consists of three resonators of this form, so learned poles can be compared with
+true ones.
 docs/tutorial_filter_bank.md explains the program.
 
     pip install './python[jax]' optax && python python/examples/filter_bank.py
@@ -38,7 +39,10 @@ TRUE_ANGLE = np.array([0.3, 0.8, 1.9])
 
 
 def measurement(steps):
-    """White noise and the response of the unknown filter, with noise of a tenth of its size."""
+    """White noise, and the response of the unknown filter to it.
+
+    The response contains other noise, with a tenth of the response's standard deviation.
+    """
     random = np.random.default_rng(0)
     inputs = random.normal(size=steps).astype(np.float32)
     true_poles = jnp.asarray(TRUE_RADIUS * np.exp(1j * TRUE_ANGLE), jnp.complex64)
@@ -52,7 +56,7 @@ def measurement(steps):
 
 # [filter_bank_learn]
 def learn(inputs, outputs, angle, iterations=500):
-    """The parameters of one resonator per initial angle, and the error."""
+    """Fit one resonator per initial angle. Return the parameters and the error."""
     zeros = jnp.zeros(len(angle))
     log_decay = zeros + jnp.log(0.1)  # radius 0.905
     params = {"log_decay": log_decay, "angle": angle, "real": zeros, "imaginary": zeros}
@@ -79,7 +83,7 @@ def learn(inputs, outputs, angle, iterations=500):
 
 # [filter_bank_start]
 def spectral_peaks(outputs, count, length=200):
-    """Angles of the highest peaks of the power spectrum, averaged over segments."""
+    """Angles of the highest peaks of the power spectrum, which is averaged over segments."""
     segments = np.reshape(outputs, (-1, length)) * np.hanning(length)
     power = np.mean(np.abs(np.fft.rfft(segments)) ** 2, 0)
     peaks = 1 + np.flatnonzero((power[1:-1] > power[:-2]) & (power[1:-1] > power[2:]))

@@ -6,8 +6,8 @@
 
 (Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016.)
 Each environment has episodes of different lengths, one after the other. The scan runs backwards in time, and a
-reset at each start keeps rewards of the next episode out of the previous one. Prints the largest difference
-from a loop over steps, and the time of both.
+reset at each start keeps rewards of the next episode out of the previous one. The program prints
+the largest difference between the scan and a loop over steps, and the times of both.
 
     pip install ./python && python python/examples/gae.py
 """
@@ -32,7 +32,7 @@ def advantages(reward, value, starts, last_value, discount=0.99, trace=0.95):
 
 
 def by_loop(reward, value, starts, last_value, discount=0.99, trace=0.95):
-    """The same by a loop over steps, as in most code bases."""
+    """Compute the advantages by a loop over steps, as most code bases do."""
     steps = reward.shape[1]
     out, carried = np.empty_like(reward), np.zeros(len(reward), reward.dtype)
     for t in reversed(range(steps)):

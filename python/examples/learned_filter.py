@@ -3,7 +3,7 @@
 
 The model is a bank of resonators, x[t] = pole * x[t-1] + number[t], each with a complex pole. The
 prediction is linear in their states. Poles stay within the unit circle. L-BFGS fits poles and
-weights together, with gradients through the scan, on the years before 1920; the others are the test.
+weights together, with gradients through the scan, on the years before 1920; later years are the test.
 The model is compared with two predictions: this year's number, and a linear function of the last two years.
 
     pip install './python[jax]' scipy && python python/examples/learned_filter.py

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A character language model of Mamba blocks in PyTorch, compared with one of QRNN layers.
 
-A block has a projection, a causal convolution, scanrec.torch.selective_scan and a gate. The models train
-for the same time, taking turns by chunks, and are evaluated on the end of the text. The Mamba model then
-generates text, a character at a time, by selective_state_update. Draws both learning curves.
+A block has a projection, a causal convolution, scanrec.torch.selective_scan and a gate. The models take
+turns after every chunk, train for the same number of seconds, and are evaluated on the end of the text. The
+Mamba model then generates text, a character at a time, by selective_state_update. The program draws both
+learning curves.
 
     pip install './python[torch]' tqdm matplotlib
     python python/examples/mamba_text.py --out build/text
@@ -26,7 +27,7 @@ import scanrec.torch
 
 
 class MambaBlock(nn.Module):
-    """x + Mamba(x / rms(x)). Carries the states and the last inputs of the convolution."""
+    """Compute x + Mamba(x / rms(x)). The carry is the states and the convolution's last inputs."""
 
     def __init__(self, channels, expand=2, states=16, window=4):
         super().__init__()
@@ -38,7 +39,7 @@ class MambaBlock(nn.Module):
         self.delta = nn.Linear(self.rank, inner, bias=False)
         nn.init.uniform_(self.delta.weight, -(self.rank**-0.5), self.rank**-0.5)
         steps = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)))
-        # Initially, the softplus of this bias is the step size.
+        # The softplus of the initial bias is `steps`: random step sizes from 0.001 to 0.1.
         self.delta_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
         self.log_decay = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))
@@ -64,7 +65,7 @@ class MambaBlock(nn.Module):
         return x + self.output(out.mT), (state.detach(), past.detach())
 
     def step(self, x, carried):
-        """The same for one step, (batch, channels). Updates the state in place."""
+        """Process one step, x (batch, channels), like forward. Updates the state in place."""
         state, past = carried
         u, z = self.input(self.norm(x)).chunk(2, 1)
         u = torch.cat([past, u[:, :, None]], 2)
@@ -96,7 +97,7 @@ class MambaModel(nn.Module):
         return self.through(self.embedding(characters), carried, "forward")
 
     def step(self, characters, carried):
-        """Logits (batch, characters) after one character per sequence."""
+        """Process one character per sequence. Return logits (batch, characters) and the carries."""
         return self.through(self.embedding(characters), carried, "step")
 
     def begin(self, batch):
@@ -170,7 +171,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="training time of each model")
     parser.add_argument("--write", type=int, default=400, help="characters to generate at the end")
-    parser.set_defaults(chunks=10**6)  # the option --seconds ends the training
+    parser.set_defaults(chunks=10**6)  # by default, only --seconds ends the training
     args = parser.parse_args()
     text = Chunks(args.text, args.batch, args.steps)
     held = min(max(1, text.per_pass // 20), 32)

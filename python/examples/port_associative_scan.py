@@ -3,7 +3,8 @@
 
     state[t] = gate * state[t-1] + input[t] @ b        output[t] = real part of state[t] @ c
 
-Compares values, gradients and memory of both. docs/tutorial_porting.md explains the program.
+The program compares results, gradients and memory of the two calls.
+docs/tutorial_porting.md explains it.
 
     pip install './python[jax]' && python python/examples/port_associative_scan.py
 """
@@ -51,7 +52,7 @@ def layer_after(params, inputs):
 
 
 def largest_difference(found, expected):
-    """The largest difference over all leaves, relative to the largest number of each leaf."""
+    """The largest difference over all leaves, relative to the largest magnitude in each leaf."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected))
     return max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(y))) for x, y in pairs)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Classify handwritten digits pixel by pixel, as sequences of 64 numbers.
 
-The models are residual blocks around torch.nn.LSTM, and around each layer of scanrec.torch.nn in turn.
+Each model has residual blocks around one kind of layer: torch.nn.LSTM or a layer of scanrec.torch.nn.
 The last fifth of data/digits.csv is held out. The rows of the file are ordered by its 13 writers, so most
 held-out digits are from writers that the model has not seen.
 

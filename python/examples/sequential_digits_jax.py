@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Classify handwritten digits pixel by pixel, as sequential_digits.py does, in JAX.
 
-The models use the layers of scanrec.jax.nn and an LSTM by lax.scan. An epoch is one compiled program; the
-reported seconds exclude its compilation.
+Each model uses one kind of layer: a layer of scanrec.jax.nn, or an LSTM by lax.scan. An epoch is one
+compiled program; the reported seconds exclude its compilation.
 
     pip install './python[jax]' optax tqdm
     python python/examples/sequential_digits_jax.py
@@ -24,7 +24,7 @@ from scanrec.jax import nn
 
 @dataclass(frozen=True)
 class LSTM:
-    """The equivalent of torch.nn.LSTM, with the interface of the layers."""
+    """An LSTM like torch.nn.LSTM, with init and apply like the layers of scanrec.jax.nn."""
 
     input_size: int
     hidden_size: int

@@ -3,8 +3,8 @@
 
 The input is noise. The target is this noise filtered by three resonators, which the model does not know.
 Every process makes its part of the sequence and keeps its part of the states. XLA's collectives exchange
-a few numbers per state and process. Then a single process trains on the whole sequence. The losses are
-equal except for rounding.
+a few numbers per state and process. Then a single process trains on the whole sequence. The losses of
+the two runs are equal except for rounding.
 
     pip install './python[jax]' optax && python python/examples/split_lru.py --processes 4
 """
@@ -41,7 +41,7 @@ def noise(begin, end):
 
 
 def start(states):
-    """Random parameters: poles of radius 0.9 to 0.999, at any angle."""
+    """Random parameters: poles with radii from 0.9 to 0.999, and angles from 0.1 to 3."""
     random = np.random.default_rng(0)
     real = lambda *shape: random.normal(0, 1, shape).astype(np.float32)
     return {
@@ -54,7 +54,7 @@ def start(states):
 
 
 def unknown(u):
-    """The output of the three unknown resonators, from this process's part of the input."""
+    """This process's part of the resonators' output, from its part of the input."""
     poles = np.array([0.995, 0.98, 0.9]) * np.exp(1j * np.array([0.2, 0.7, 1.9]))
     inputs = (0.1 * u).astype(np.complex64) * np.ones(3, np.complex64)
     states = scanrec.jax.linear_scan(poles.astype(np.complex64), inputs, axis_name="time")
@@ -62,7 +62,7 @@ def unknown(u):
 
 
 def train(steps, states, iterations):
-    """Return the losses, and the seconds of the fastest step."""
+    """Return the losses, and the seconds of the fastest iteration."""
     devices = jax.devices()
     kinds = {"axis_types": (jax.sharding.AxisType.Auto,)}
     mesh = jax.make_mesh((len(devices),), ("time",), devices=devices, **kinds)
@@ -103,7 +103,7 @@ def train(steps, states, iterations):
 
 
 def run(rank, arguments):
-    """Run one of the processes. The first one reports."""
+    """Run the process with this rank. Rank 0 prints the losses and the seconds."""
     if arguments.processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(
@@ -115,7 +115,7 @@ def run(rank, arguments):
 
 
 def losses_of(processes, arguments):
-    """First loss, last loss and seconds per step, with this number of processes."""
+    """First loss, last loss and seconds of the fastest iteration, with this number of processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -152,7 +152,8 @@ def main():
     whole = losses_of(1, arguments)
     for processes, (first, last, seconds) in ((arguments.processes, split), (1, whole)):
         print(
-            f"{processes} processes: loss {first:.6f} to {last:.6f}, {seconds * 1e3:.0f} ms a step"
+            f"{processes} processes: loss {first:.6f} to {last:.6f}, "
+            f"fastest iteration {seconds * 1e3:.0f} ms"
         )
     apart = max(abs(a - b) / b for a, b in zip(split[:2], whole[:2]))
     print(f"losses apart by {apart:.1e}: {'equal' if apart < 1e-4 else 'not equal'}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shared parts of the text models: a text as chunks of characters, the command line, and the curve."""
+"""Shared parts of the text models: a text in chunks, the command line, and learning curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Chunks:
-    """Parts of a text side by side, each divided into consecutive chunks."""
+    """A text, cut into `batch` equal rows. A chunk has `steps` characters of every row."""
 
     def __init__(self, path, batch, steps):
         source = pathlib.Path(path or pydoc_data.topics.__file__)
@@ -20,14 +20,15 @@ class Chunks:
         number = {c: i for i, c in enumerate(self.alphabet)}
         rows = len(text) // batch
         if rows <= steps:
-            raise SystemExit(f"{source}: {len(text)} characters are too few for the batch")
+            raise SystemExit(f"{source}: {len(text)} characters are too few for one chunk")
         numbers = np.array([number[c] for c in text[: rows * batch]], np.int32)
         self.rows = numbers.reshape(batch, rows)
         self.steps, self.per_pass = steps, (rows - 1) // steps
         self.size = batch * steps  #: characters of a chunk
 
     def chunk(self, i):
-        """(characters, the characters that follow, whether the chunk is the first of the text)"""
+        """Return chunk i modulo `per_pass`, the character after each of its characters, and
+        whether it is the first chunk."""
         at = i % self.per_pass * self.steps
         now, after = (self.rows[:, at + k : at + k + self.steps] for k in (0, 1))
         return now, after, at == 0
@@ -35,7 +36,7 @@ class Chunks:
 
 def parser_of(doc):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--text", help="any text; default: the topics of Python's help()")
+    parser.add_argument("--text", help="path of a text; default: the topics of Python's help()")
     parser.add_argument("--out", default=".", help="folder for the picture")
     parser.add_argument("--chunks", type=int, default=600, help="number of chunks to train on")
     parser.add_argument("--batch", type=int, default=16)
@@ -47,7 +48,7 @@ def parser_of(doc):
 
 
 def smoothed(bits):
-    """(moving average over a window of chunks, size of the window)"""
+    """Return the moving average over a window of chunks, and the size of the window."""
     width = min(25, len(bits))
     return np.convolve(bits, np.full(width, 1 / width), "valid"), width
 

@@ -2,8 +2,8 @@
 """A character language model of QRNN layers in JAX, trained through scanrec.jax.qrnn_pool.
 
 The model has an embedding, layers with a window of two steps, and a softmax over the next character, as
-in examples/qrnn_text.cpp. States carry over from chunk to chunk, gradients do not. Draws the learning
-curve, and times the same model with lax.associative_scan.
+in examples/qrnn_text.cpp. States carry over from chunk to chunk, gradients do not. The program draws the
+learning curve, and times the same model with lax.associative_scan.
 
     pip install './python[jax]' optax tqdm matplotlib
     python python/examples/text_model_jax.py --out build/text
@@ -62,7 +62,7 @@ def loss(parameters, carried, now, after, pool):
 
 
 def train(args, text, pool, chunks):
-    """Bits per character of every chunk, and characters per second."""
+    """Train a model. Return the bits per character of every chunk, and characters per second."""
     key = jax.random.key(args.seed)
     parameters = new_parameters(key, len(text.alphabet), 48, args.channels, args.layers)
     optimiser = optax.chain(
@@ -98,7 +98,7 @@ def main():
     bits, rate = train(args, text, scanrec.jax.qrnn_pool, args.chunks)
     _, stock = train(args, text, stock_pool, max(args.chunks // 10, 8))
     print(f"{np.mean(bits[-50:]):.3f} bits per character, {rate:.0f} characters per second; "
-          f"on lax.associative_scan {stock:.0f}")  # fmt: skip
+          f"with lax.associative_scan {stock:.0f}")  # fmt: skip
     draw_curve(pathlib.Path(args.out) / "text_model_jax.png", bits, text.size)
 
 

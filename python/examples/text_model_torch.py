@@ -66,7 +66,7 @@ class TextModel(nn.Module):
 
 
 def train(args, text, pool, chunks):
-    """Bits per character of every chunk, and characters per second."""
+    """Train a model. Return the bits per character of every chunk, and characters per second."""
     torch.manual_seed(args.seed)
     model = TextModel(len(text.alphabet), args.channels, args.layers, pool)
     optimiser = torch.optim.Adam(model.parameters(), 4e-3)
@@ -96,7 +96,7 @@ def main():
     bits, rate = train(args, text, scanrec.torch.qrnn_pool, args.chunks)
     _, stock = train(args, text, stock_pool, max(args.chunks // 10, 8))
     print(f"{np.mean(bits[-50:]):.3f} bits per character, {rate:.0f} characters per second; "
-          f"on PyTorch's associative_scan {stock:.0f}")  # fmt: skip
+          f"with PyTorch's associative_scan {stock:.0f}")  # fmt: skip
     draw_curve(pathlib.Path(args.out) / "text_model_torch.png", bits, text.size)
 
 

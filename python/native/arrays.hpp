@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lists the arrays of linear and gated scans: the name, the member of the struct, and the role. The
-// checks of the entry points, and the operands and results of XLA's handlers, follow from these
+// Lists the arrays of linear and gated scans, with the name, struct member, role and alias of each.
+// The checks of the entry points, and the operands and results of XLA's handlers, follow from these
 // lists.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace scanrec::native {
 enum class role {
   read,
   read_mask,         ///< bytes
-  read_resets,       ///< bytes, perhaps with one step more
-  read_edge,         ///< a boundary state of each sequence or its derivative; no time axis
-  read_checkpoints,  ///< one state per checkpoint interval, of the type of read_edge
+  read_resets,       ///< bytes; `more_resets` adds a step
+  read_edge,         ///< a boundary state, or its gradient or tangent; no time axis
+  read_checkpoints,  ///< states before checkpoint intervals, of the type of read_edge
   write,
   write_edge,
   write_checkpoints,
-  gradient,  ///< written; a stride of 0 receives the sum over its axis
+  gradient,  ///< written; summed over axes with a stride of 0
   edge_gradient,
 };
 constexpr bool is_written(role use) { return use >= role::write; }
@@ -35,7 +35,7 @@ constexpr bool is_checkpoints(role use) {
 }
 
 /// An array of a call: its name, its member, its role, and the array that it may alias, or null.
-/// Calls on logarithms read other arrays, so they have other aliases.
+/// Linear scans of logarithms run as gated scans, so different pairs of arrays may alias.
 template <class Arrays>
 struct array_entry {
   const char* name;
@@ -149,8 +149,7 @@ constexpr std::size_t count_read() {
   return count;
 }
 
-/// Whether a list has the order of the members of its struct, with the arrays that are read before
-/// those that are written.
+/// Whether a list keeps the order of the members of its struct, with inputs first and outputs last.
 template <class Arrays>
 constexpr bool is_in_order() {
   const Arrays all{};

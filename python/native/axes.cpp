@@ -18,7 +18,7 @@ namespace scanrec::native {
 namespace {
 
 /// Calls f(first, count) for contiguous runs of elements that together cover the array. An axis
-/// with a stride of 0 has one position.
+/// with a stride of 0 counts as one position.
 template <class F>
 void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
               F f) {
@@ -144,7 +144,7 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
     for (const std::size_t axis : outer)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
   // A rejected call must not write anything. f checks one position of the outer axes at a time, so
-  // memory that is written at one position and read at another is checked here. Overlaps in scans
+  // memory that is written at one position and used at another is checked here. Overlaps in scans
   // of logarithms are also checked here, since their kernels, gated scans, have other names for the
   // arrays.
   if (!outer.empty())

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Maps arrays with any number of axes to the four axes of the C++ interface. Two axes become one if
-// the outer axis continues the inner one in every array. If more than three axes besides time are
-// left, a loop outside the kernels runs over the shortest ones, the outer axes.
+// in every array the stride of one is the stride times the extent of the other. If more than three
+// axes besides time remain, a loop outside the kernels runs over the shortest ones. They are called
+// outer axes.
 #pragma once
 
 #include <array>
@@ -18,18 +19,19 @@ namespace scanrec::native {
 /// The axes of a problem and of its arrays.
 class axes {
  public:
-  /// Throws argument_error, with the name of the call, if the problem is invalid.
+  /// Throws argument_error, with the name of the call, if the shape or the time axis is invalid.
   axes(const char* call, const scanrec_problem& problem);
 
-  /// Adds an array of the problem. run() replaces its strides by those that kernels take.
-  /// `in_place_of` is the name of the array that it may alias, or null. Throws argument_error for
-  /// strides that leave the address space.
+  /// Adds an array of the problem, unless it is absent. run() replaces its pointer and strides by
+  /// those that kernels take. `in_place_of` is the name of the array that it may alias, or null.
+  /// Throws argument_error for strides that leave the address space.
   void add(const char* name, scanrec_array& array, std::int64_t element_bytes, role use,
            const char* in_place_of);
 
-  /// Calls f(call) once, or once per position of the outer axes. f checks only the part of the
-  /// arrays at that position, so run() checks all parts together if there are outer axes.
-  /// clear(data, bytes) sets memory of the arrays to zero.
+  /// Calls f(call) once per position of the outer axes, or once if there are none. f checks only
+  /// the part of the arrays at that position, so run() first checks all parts together. If several
+  /// positions add to one gradient, run() also calls f once to check, and clears the gradients. If
+  /// there are no sequences, it only clears them. clear(data, bytes) sets memory to zero.
   void run(call c, const std::function<void(void*, std::int64_t)>& clear,
            const std::function<void(const call&)>& f);
 
@@ -55,14 +57,14 @@ class axes {
   [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
   /// The bytes that an array spans, relative to its first element: [low, high).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of(const entry& e) const;
-  /// Whether an array is a gradient that is summed over one of its axes.
+  /// Whether an array is a gradient that is summed over at least one axis.
   [[nodiscard]] bool summed(const entry& e) const;
   [[nodiscard]] bool share(const entry& x, const entry& y) const;
   [[nodiscard]] bool same_elements(const entry& x, const entry& y) const;
   void check_offsets(const entry& e) const;
   void check_overlaps_of(const entry& written, bool cleared) const;
-  /// Checks overlaps at all positions of the outer axes. `cleared` means that gradients are set to
-  /// zero before anything is read.
+  /// Checks that no output overlaps another array, over all positions of the outer axes, except in
+  /// place. `cleared` means that gradients are set to zero before anything is read.
   void check_overlaps(bool cleared) const;
   void check_memory(bool cleared) const;
 

@@ -15,12 +15,11 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a);
 template <class T>
 void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a);
 
-// For real types only.
+// Linear scans of logarithms, and QRNN pooling. For real types only.
 template <class T>
 void run_log_scan(const call& c, const scanrec_scan_arrays& a);
 template <class T>
 void run_log_scan_vjp(const call& c, const scanrec_vjp_arrays& a);
-
 template <class T>
 void run_gated_scan(const call& c, const scanrec_gated_arrays& a);
 template <class T>

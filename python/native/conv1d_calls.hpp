@@ -14,7 +14,7 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// The arrays of a call as the C++ interface takes them.
+/// Converts the arrays of a call to views of the C++ interface.
 template <class V>
 class conv1d_views : typed_arrays<V> {
  public:
@@ -54,7 +54,7 @@ class conv1d_views : typed_arrays<V> {
             {.batch = p_.batch, .time = p_.time},
             {.batch = a.strides[0], .time = a.strides[1]}};
   }
-  /// The arrays that a call and its adjoint read.
+  /// The arrays that a call and its adjoint both read, and the activation.
   template <class Arrays>
   causal_conv1d_arrays<V> arrays(const Arrays& a) const {
     return {.x = sequence<const V>("x", a.x),

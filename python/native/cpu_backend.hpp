@@ -18,7 +18,7 @@ inline constexpr bool kernel_per_kind = false;
 /// Whether one kernel of QRNN pooling serves both calls that store states and calls that do not.
 inline constexpr bool kernel_keeps_if_given = false;
 
-/// Whether kernels are optimised for size instead of speed, as for CPUs without AVX2 (before 2013).
+/// Whether kernels are optimised for size instead of speed, as for x86-64 CPUs without AVX2.
 #if defined(__x86_64__) && !defined(__AVX2__)
 inline constexpr bool compact = true;
 #else
@@ -26,8 +26,8 @@ inline constexpr bool compact = false;
 #endif
 
 /// Whether kernels process packs of sequences (SIMD vectors). Compact kernels process 16-bit types
-/// one sequence at a time: their instruction set has no conversion of such types, and converting
-/// packs would be most of the code.
+/// one sequence at a time: their instruction set cannot convert such types, and code that converts
+/// packs would be most of the kernel.
 template <class T>
 inline constexpr bool in_packs = !compact || sizeof(T) > 2;
 

@@ -20,7 +20,8 @@ gpu_queue checked_queue(const char* name, const scanrec_cuda_queue* queue) {
   return {*queue};
 }
 
-/// Queues the call `Calls` of the table with the arrays of an entry point.
+/// Checks the arguments of an entry point and queues its kernels. `Calls` is the member of
+/// `scanrec_kernels_gpu` that holds the functions of this call, one per element type.
 template <auto Calls, class Arrays>
 int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
                const scanrec_cuda_queue* queue) {
@@ -35,7 +36,7 @@ int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
   });
 }
 
-/// The same for selective scans, whose arrays already have the axes of the C++ interface.
+/// Like run_on_gpu, for selective scans. Their arrays already have the axes of the C++ interface.
 template <auto Calls, class Arrays>
 int run_selective_on_gpu(const char* name, const scanrec_selective_problem* problem,
                          const Arrays* arrays, const scanrec_cuda_queue* queue) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The code that all entry points of the C interfaces share. It checks arguments, maps the arrays to
-// four axes, runs the call for their type, and turns exceptions into status codes.
+// The code that entry points of the C interfaces share. It checks arguments, runs the call for
+// their type, and turns exceptions into status codes. For linear and gated scans it maps the arrays
+// to four axes.
 #pragma once
 
 #include <array>
@@ -19,14 +20,14 @@
 
 namespace scanrec::native {
 
-/// The error of this thread's last failed call: the whole message, the name of the argument, and
-/// the reason.
+/// The error of this thread's last failed call: the whole message and, if an argument was invalid,
+/// its name and the reason.
 struct error_text {
   std::string whole, argument, reason;
 };
 inline thread_local error_text last_error;
 
-/// Runs f. An exception becomes a status and a message.
+/// Runs f. Returns a status, and stores the message of an exception in last_error.
 template <class F>
 int guarded(F f) noexcept {
   const auto say = [](int status, const char* message, const argument_error* error = nullptr) {
@@ -55,7 +56,7 @@ int guarded(F f) noexcept {
   }
 }
 
-/// Throws argument_error for an invalid problem or a null pointer.
+/// Returns the problem. Throws argument_error for a null pointer, or an invalid dtype or `threads`.
 template <class Problem>
 const Problem& checked(const char* name, const Problem* problem, const void* arrays) {
   const auto refuse = [&](const char* what, const char* expected, const std::string& got) {
@@ -73,8 +74,8 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
-/// Returns the function of a call for `dtype`, its state or compute type. The arrays of these calls
-/// name their stored types themselves.
+/// Returns the function of a selective scan for the state type `dtype`, or of a causal convolution
+/// for the compute type `dtype`. An array that may be stored in another type has its own dtype.
 template <class Call, class Arrays>
 auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, const Arrays&),
               std::int32_t dtype) {
@@ -84,7 +85,7 @@ auto call_for(const char* name, void (*const (&calls)[dtypes])(const Call&, cons
   return calls[dtype];
 }
 
-/// One call of the C interface: its problem, its arrays, and their axes.
+/// A call of a linear or gated scan, or of its derivative: its problem, its arrays, and their axes.
 template <class Arrays>
 class request {
  public:
@@ -101,8 +102,9 @@ class request {
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  /// Runs the call `Calls` of a table for the element type of the problem. `c` contains the threads
-  /// or the stream that run it. clear(data, bytes) sets memory of the arrays to zero.
+  /// Runs the call for the element type of the problem. `Calls` is the member of a table that holds
+  /// the functions of this call. `c` contains the threads or the stream that run it.
+  /// clear(data, bytes) sets memory of the arrays to zero.
   template <auto Calls, class Clear>
   void run(call c, const kernels& table, Clear clear) {
     const auto& calls = calls_of<Calls>(table);
@@ -117,7 +119,7 @@ class request {
   }
 
  private:
-  /// The call `Calls` of a table, or its variant for logarithms.
+  /// The functions `Calls` of a table, or those for logarithms if the problem has them.
   template <auto Calls>
   [[nodiscard]] const auto& calls_of(const kernels& table) const {
     if constexpr (std::is_same_v<Arrays, scanrec_scan_arrays>) {

@@ -17,8 +17,8 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// Applies an activation to a number or a pack (SIMD vector), out of line. Compact kernels call it
-/// for packs, so that its code exists once.
+/// Applies an activation to a number or a pack (SIMD vector), out of line. Compact kernels call
+/// this function for packs, so that they contain the code of each activation once.
 template <class Activation, class Lane>
 __attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
   return Activation::of(x);
@@ -31,14 +31,14 @@ SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
-/// Returns exp(x) as an unevaluated sum of two numbers, for extra digits; out of line, too.
+/// Returns exp(x), out of line, as an unevaluated sum of two numbers that has extra digits.
 template <class Lane>
 __attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
   return activation::exponential::in_two_parts(x);
 }
 
-/// The cell of linear scans of logarithms: log_space, but either array may contain the values
-/// themselves instead of their logarithms.
+/// The cell of linear scans of logarithms. It is log_space, except that the inputs or the gates may
+/// be given as they are instead of as logarithms.
 struct any_logarithms {
   using outputs = output_is_state;
   template <class View>
@@ -53,7 +53,7 @@ struct any_logarithms {
   struct step {
     activated<Lane> u;
     simd::two_parts<Lane> a;
-    Lane slope;  // derivative of the gate
+    Lane slope;  // derivative of the gate with respect to its logarithm, or 1
   };
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane input, Lane gate) const {
@@ -84,7 +84,7 @@ struct any_logarithms {
 /// QRNN pooling of any kind as one cell. It chooses the kind at run time from the gates that are
 /// present, and equals the cells of qrnn.hpp bit for bit. This saves two of three kernels for each
 /// of four types and three instruction sets. A cell that also covered scans of logarithms would
-/// take a fifth longer.
+/// make pooling a fifth slower.
 struct any_pooling {
   using outputs = output_is_gated<2>;
   template <class View>
@@ -152,11 +152,11 @@ void with_pooling(const char* name, const call& c, const Arrays& a, F f) {
   else
     f(f_pooling<>{c.forget_bias});
 }
-/// The kernels of calls that store all states, or no states.
+/// The kernels of calls that do not recompute states.
 inline constexpr kernels_of stored_kernels =
     kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind;
 
-/// The views of the arrays of a cell, in its order.
+/// The views of the arrays of a cell, in the order of the cell's names.
 template <class T, class Cell, std::size_t N>
 auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, N>& from) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {

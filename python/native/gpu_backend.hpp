@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs the calls for GPUs on the backend `cuda::automatic`, in memory from the caller's allocator.
+// Runs the calls for GPUs on the backend `cuda::automatic`, with workspaces from the caller's
+// allocator.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ struct gpu_queue {
 /// but with the strides of four axes: time, channel, batch, group.
 struct call {
   extents shape;
-  bool more_resets = false;  // resets have one step more
+  bool more_resets = false;  // `resets` has one step more than `shape`
   bool reverse = false;
   bool no_conjugate = false;          // adjoints do not conjugate
   std::int32_t logarithms = 0;        // for linear scans: bits of scanrec_logarithms
@@ -54,8 +54,9 @@ struct conv1d_call {
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
-/// The calls of one instruction set, or of GPUs, indexed by element type. The pointer is null for a
-/// type without a kernel. The functions throw the exceptions of the C++ calls.
+/// The functions of each call for one instruction set, or for GPUs. They are indexed by element
+/// type unless a comment names another type. The pointer is null for a type without a kernel. The
+/// functions throw the exceptions of the C++ calls.
 struct kernels {
   void (*linear_scan[dtypes])(const call&, const scanrec_scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);

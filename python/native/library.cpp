@@ -25,8 +25,8 @@ namespace {
 struct instruction_sets {
   bool native = true;
 #if defined(__x86_64__)
-  // The features that distinguish the levels x86-64-v2, v3 and v4. Clang does not know these levels
-  // by name.
+  // The features that distinguish the levels x86-64-v2, v3 and v4. Clang 14 does not know these
+  // levels by name.
   bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -83,14 +83,15 @@ executor workers_of(const Problem& p) {
     run_on_pool(most, count, work);
   };
 }
-/// The number of workers to plan for: 1 if the caller asks for one thread. Otherwise 0: the plan
-/// chooses, and takes fewer workers for small problems.
+/// The number of workers to plan for: 1 if the caller asks for one thread. Otherwise it is 0: the
+/// plan then chooses the number by the size of the problem.
 template <class Problem>
 int workers_asked_for(const Problem& p) {
   return p.threads == 1 ? 1 : 0;
 }
 
-/// Runs the call `Calls` of the table with the arrays of an entry point.
+/// Checks the arguments of an entry point and runs its call. `Calls` is the member of the table
+/// that holds the functions of this call, one per element type.
 template <auto Calls, class Arrays>
 int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   return guarded([&] {
@@ -106,7 +107,8 @@ int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   });
 }
 
-/// The same for calls whose arrays already have the axes of the C++ interface.
+/// Like run_on_cpu, for selective scans and causal convolutions. Their arrays already have the axes
+/// of the C++ interface.
 template <auto Calls, class Call, class Problem, class Arrays>
 int run_typed(const char* name, const Problem* problem, const Arrays* arrays) {
   return guarded([&] {

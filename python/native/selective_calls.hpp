@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs selective scans of one state type. The arrays of a call may each have their own element
-// type.
+// Runs selective scans of one state type. Each scanrec_typed_array of a call may have its own
+// element type.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// The arrays of a call as the C++ interface takes them. V is the state type.
+/// Converts the arrays of a call to views of the C++ interface. V is the state type.
 template <class V>
 class selective_views : typed_arrays<detail::real_part_of<V>> {
   using base = typed_arrays<detail::real_part_of<V>>;
@@ -113,7 +113,7 @@ class selective_views : typed_arrays<detail::real_part_of<V>> {
         {.batch = p_.batch, .time = p_.time + (p_.more_resets != 0 ? 1 : 0), .channel = p_.channel},
         {.batch = a.strides[0], .time = a.strides[1], .channel = a.strides[2]}};
   }
-  /// The arrays that a call and its adjoint both read.
+  /// The arrays that a call and its adjoint both read, and `softplus`.
   template <class Arrays>
   selective_arrays<V> arrays(const Arrays& a) const {
     return {.u = sequence<const real>("u", a.u),

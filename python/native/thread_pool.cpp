@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library's thread pool: a list of jobs. Helper threads and the caller claim the workers of a
-// job one by one.
+// The library's thread pool: a list of jobs. A job has a number of workers, which are calls of one
+// function with indices from 0. Helper threads and the caller claim workers one by one.
 #include "thread_pool.hpp"
 
 #include <pthread.h>
@@ -46,7 +46,7 @@ class pool {
     lock.unlock();
     j.work(worker);
     lock.lock();
-    // The last access to the job. It needs the lock, since the caller may then destroy the job.
+    // Once all workers have finished, the caller may destroy the job as soon as the lock is free.
     if (++j.finished == j.workers) j.all_finished.notify_one();
   }
 
@@ -84,7 +84,7 @@ class pool {
 };
 
 // The pool is never destroyed, since helpers wait in it until the process ends. A child of fork
-// gets a new pool: it has none of the helpers, and the mutex may be locked.
+// gets a new pool: the child has none of the helpers, and the old mutex may be locked.
 pool* current = [] {
   pthread_atfork(nullptr, nullptr, [] { current = new pool; });
   return new pool;
@@ -98,7 +98,7 @@ int pool_threads() {
 }
 
 void run_on_pool(int threads, int workers, const std::function<void(int)>& work) {
-  // Counting the CPUs takes longer than a small scan.
+  // One worker needs no count of the CPUs, which takes longer than a small scan.
   if (threads == 0 && workers > 1) threads = pool_threads();
   if (threads <= 1 || workers <= 1)
     for (int worker = 0; worker < workers; ++worker) work(worker);

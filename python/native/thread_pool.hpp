@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Declares the library's thread pool. Each process has one. It starts when it is first needed, and
-// again after a fork.
+// Declares the library's thread pool. Each process has one, also after a fork. Its threads start
+// when they are first needed.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 namespace scanrec::native {
 
 /// The largest number of threads that work on one call, including the calling thread: one per CPU
-/// that this process may run on.
+/// that std::thread::hardware_concurrency() counts.
 int pool_threads();
 
 /// Runs work(0), ..., work(workers - 1), each exactly once, on at most `threads` threads, including

@@ -14,7 +14,7 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// The views of a call that computes in the real type R.
+/// Makes the views of a call that computes in the real type R.
 template <class R>
 class typed_arrays {
  public:
@@ -27,7 +27,7 @@ class typed_arrays {
   [[noreturn]] void refuse(const char* argument, const char* expected, std::int32_t dtype) const {
     refuse(argument, expected, "scanrec_dtype " + std::to_string(dtype));
   }
-  /// The view of an array. E is `const R` for an array that is read. The view starts `first`
+  /// The view of an array. E is R, or `const R` for an array that is read. The view starts `first`
   /// elements after the pointer.
   template <class E>
   stored_sequence<E> stored(const char* argument, const scanrec_typed_array& a,

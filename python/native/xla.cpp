@@ -45,7 +45,7 @@ class workers {
   std::condition_variable all_finished_;
 };
 
-/// The runtime's thread pool.
+/// XLA's thread pool.
 struct thread_pool {
   const xla::api* api;
   xla::context* ctx;
@@ -56,7 +56,7 @@ struct thread_pool {
     return discard(*api, api->num_threads(&args)) ? 0 : count;
   }
 
-  /// Queues a task, or runs it at once if the runtime has no threads.
+  /// Queues a task, or runs it at once if XLA cannot queue it, for example without threads.
   template <class Task>
   void schedule(const Task& task) const {
     const auto run = [](void* data) {
