@@ -21,18 +21,20 @@ struct s5_system {
   template <class E>
   using vector = Eigen::Matrix<E, Eigen::Dynamic, 1>;
 
-  vector<complex> lambda;  ///< P eigenvalues, per unit of time; for the ring nu + i theta
+  vector<complex> lambda;  ///< P eigenvalues, per unit of time; discretisation::ring: nu + i theta
   matrix<complex> input;   ///< B, P x H
-  matrix<complex> output;  ///< C, Q x P; Q x 2P: bidirectional, the last P states run backward
-  vector<R> feedthrough;   ///< D, Q = H numbers; empty: no feedthrough
-  vector<R> log_step;      ///< P: logarithms of the step sizes; the ring ignores them
+  /// C, Q x P. If bidirectional, Q x 2P: the last P columns belong to states that run in reverse.
+  matrix<complex> output;
+  vector<R> feedthrough;  ///< D, H numbers (Q = H is then required); empty: no feedthrough
+  vector<R> log_step;     ///< P: logarithms of the step sizes; the ring ignores them
   discretisation method = discretisation::zero_order_hold;
-  bool conjugate_symmetry = true;  ///< P states represent 2P in conjugate pairs: y = 2 Re(C x)
+  /// true: each state stands for a conjugate pair, y = 2 Re(C x) + D u; false: y = Re(C x) + D u.
+  bool conjugate_symmetry = true;
 
   [[nodiscard]] bool bidirectional() const { return output.cols() == 2 * lambda.size(); }
   /// The number of channels of the `states` array of s5().
   [[nodiscard]] std::int64_t state_channels() const { return output.cols(); }
-  /// A system of zeros with these sizes, to which s5_vjp() can add gradients.
+  /// A system of zeros with the sizes of this one, to which s5_vjp() can add gradients.
   [[nodiscard]] s5_system zeros() const {
     s5_system z = *this;
     z.lambda.setZero(), z.input.setZero(), z.output.setZero();

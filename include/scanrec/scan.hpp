@@ -9,10 +9,11 @@
 //     describe(tiled{}, linear_scan_problem(gate, input, state, options))
 //
 // Arrays are passed as views (sequence_view, state_view) with any strides. A zero stride broadcasts
-// a gate or an input; its gradient is then a sum. The backend is the first argument and may be
-// omitted: `tiled` is the default, `sequential` is the plain loop. An invalid argument throws
-// argument_error before anything is written. This header needs neither CUDA nor Eigen;
-// scanrec/eigen.hpp makes views of Eigen matrices.
+// a gate or an input along an axis; a gradient with a zero stride receives the sum over that axis.
+// The scans take a backend as their first argument, which may be omitted: `tiled` is the default,
+// `sequential` is a scalar loop. An invalid argument throws argument_error before anything is
+// written. This header needs neither CUDA nor Eigen; scanrec/eigen.hpp makes views of Eigen
+// matrices.
 #pragma once
 
 #include <scanrec/affine.hpp>

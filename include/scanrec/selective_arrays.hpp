@@ -14,9 +14,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// Strides of a contiguous array (batch, time, channel, group), group fastest, such as B or C per
-/// step (bc_view). The `channel` axis of B and C counts groups of channels, and their `group` axis
-/// counts states.
+/// Strides of a contiguous array (batch, time, channel, group), `group` fastest. In a B or C per
+/// step (bc_view), the `channel` axis counts groups of channels and the `group` axis counts states.
 SCANREC_INLINE constexpr strides states_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.channel, shape.group);
   return {.batch = detail::clipped_product(shape.time, row),
@@ -28,12 +27,13 @@ SCANREC_INLINE constexpr strides states_last(const extents& shape) {
 /// B or C, in one of two shapes, both with states on the `group` axis. Per step: (batch, time,
 /// groups, states), with groups of channels on the `channel` axis; the channels of a group share B
 /// or C. Per channel: (channel, states), constant in time. A complex B or C per step is a view of
-/// std::complex, or two views of its real and imaginary parts, in any stored type.
+/// std::complex, or two views of its real and imaginary parts. Real arrays per step may have any
+/// element type whose compute type is V's real type.
 template <class V>
 struct bc_view {
   using part = detail::real_part_of<V>;
   stored_sequence<part> steps;
-  stored_sequence<part> imaginary;  ///< if V is complex: the same shape as `steps`
+  stored_sequence<part> imaginary;  ///< if V is complex: imaginary parts, shaped as `steps`
   state_view<V> channels;
 
   SCANREC_INLINE constexpr bc_view() = default;
@@ -66,7 +66,7 @@ struct bc_view {
   template <class S>
   SCANREC_INLINE static sequence_view<part> part_of(const sequence_view<S>& view, int which) {
     if (view.absent()) return {};
-    // Clipped, so that the checks refuse strides that are too large instead of overflowing.
+    // A doubled stride that would overflow is clipped, so that the checks can refuse it.
     const auto twice = [](std::int64_t stride) { return detail::clipped_product(2, stride); };
     const strides& s = view.strides;
     return {reinterpret_cast<part*>(view.data) + which,
@@ -82,8 +82,8 @@ struct bc_view {
 /// std::complex of either. Step sizes, inputs and outputs are real.
 ///
 /// Shapes  u, delta, z: (batch, time, channel), in any element types whose compute type is V's real
-///         type. a: (channel, states), with at most 2^31 - 1 states. d, delta_bias: (channel). The
-///         states of a channel are on the `group` axis. intervals: (batch, time, 1).
+///         type. a: (channel, states), with up to 2^31 - 1 states on the `group` axis. b, c:
+///         bc_view. d, delta_bias: (channel). intervals: (batch, time, 1).
 /// Units   interval times step size times a is dimensionless.
 template <class V>
 struct selective_arrays {
@@ -94,8 +94,8 @@ struct selective_arrays {
   detail::state_option<const real> d{};           ///< D; absent: 0
   stored_sequence<const real> z{};                ///< absent: outputs are not gated
   detail::state_option<const real> delta_bias{};  ///< absent: 0
-  bool softplus = false;  ///< step size: softplus(delta + delta_bias); false: the sum itself
-  /// For samples at irregular times: multiplies the step sizes of each sample; absent: 1.
+  bool softplus = false;  ///< step sizes: delta + delta_bias; true: softplus of this sum
+  /// Factors of the step sizes, one per step, for samples at irregular times; absent: 1.
   detail::sequence_option<const real> intervals{};
 };
 
@@ -104,10 +104,11 @@ template <class V>
 struct selective_options {
   direction order = direction::forward;
   detail::state_option<const V> initial_state{};  ///< (batch, channel, states); absent: 0
-  detail::state_option<V> final_state{};          ///< the same shape; receives the last state
+  detail::state_option<V> final_state{};          ///< the same shape; last state of the scan
   detail::sequence_option<const bool> resets{};   ///< reset mask, as in scan_options
   /// checkpoint_extents() of (batch, time, channel, states). Receives the states before each
-  /// interval of 128 steps, for selective_scan_vjp. Intervals are counted from the end of the scan.
+  /// interval of 128 steps except the first, for selective_scan_vjp. Intervals are counted from the
+  /// end of the scan.
   detail::sequence_option<V> checkpoints{};
 };
 
@@ -122,7 +123,7 @@ struct selective_vjp_options {
   detail::sequence_option<const V> checkpoints{};  ///< from the forward call; absent: recomputed
 };
 
-/// The gradients that selective_scan_vjp computes, with the shapes of their arrays. An absent
+/// The gradients that selective_scan_vjp computes, each with the shape of its array. An absent
 /// gradient is not computed. The gradient of B or C is per step or per channel, as B or C is.
 /// Gradients of complex numbers are dL/dRe + i dL/dIm.
 template <class V>

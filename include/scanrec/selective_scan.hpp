@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans, the recurrence of Mamba: step sizes, input factors and output factors depend on
-// the sequence. One pass reads inputs and writes outputs of shape (batch, time, channel); the N
-// states of a channel stay in registers.
+// Selective scans, the recurrence of Mamba, whose step sizes, B and C may differ from step to step.
+// One pass reads inputs and writes outputs of shape (batch, time, channel); the N states of a
+// channel stay in registers.
 //
 //     step[t] = softplus(delta[t] + bias)                               (or delta[t] + bias)
 //     x[t]    = exp(step[t] A) x[t-1] + step[t] B[t] u[t]               N states per channel
 //     out[t]  = (sum_n C[t] x[t] + D u[t]) silu(z[t])                   complex A: 2 Re of the sum
+//
+// With `intervals`, step[t] is multiplied by intervals[t] after softplus.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -28,8 +30,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// Shapes   u, delta, z, out: (batch, time, channel), with any strides, including time-contiguous
 ///          ones, in any element types whose compute type is V's real type. a: (channel, states).
 ///          b, c: bc_view. out may be absent if only the final state or checkpoints are wanted.
-/// Bits     For given shapes, the results have the same bits for any number of threads and have the
-///          bits of `sequential`.
+/// Bits     The results have the same bits for any number of threads and with `sequential`.
 /// Aliasing out may be u, delta or z, and final_state may be initial_state: same pointer, strides
 ///          and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
@@ -60,11 +61,11 @@ void selective_scan(const selective_arrays<V>& arrays,
 /// Shapes   as selective_scan. out_grad may be absent if only options.final_grad has a gradient.
 /// Bits     The results have the same bits for any number of threads, whether checkpoints are
 ///          passed or recomputed. Sums over channels, time and sequences are taken in a fixed
-///          order: over 128 steps or a few packs of channels in V, and beyond that in the wide
-///          type (double for float).
-/// Memory   each thread recomputes four states (complex: two) of 128 steps of 16 channels (double:
-///          8) at a time, in cache. Without options.checkpoints, the call also allocates
-///          checkpoints: 1/128 of (batch, time, channel, states).
+///          order. Partial sums, of up to 128 steps or a few packs of channels, are in V's real
+///          type; they are added in the wide type (double for float).
+/// Memory   each thread recomputes four states per channel (complex: two) at a time, for 128 steps
+///          of 16 channels (double: 8), in cache. Without options.checkpoints, the call also
+///          allocates checkpoints: checkpoint_extents() of (batch, time, channel, states).
 /// Aliasing u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, and initial_grad
 ///          may be final_grad: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be

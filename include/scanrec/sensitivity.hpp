@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan_sensitivity: states and their derivatives with respect to a shared gate in one scan,
-// for online learning without a backward pass.
+// linear_scan_sensitivity: states and their derivatives with respect to a gate that all steps
+// share. One forward scan computes both, for online learning without a backward pass.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace scanrec {
 template <class T>
 struct sensitivity_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};        ///< state before the first step; absent: 0
+  state_view<const T> initial_state{};  ///< state before the first step of the scan; absent: 0
   state_view<const T> initial_sensitivity{};  ///< its derivative w.r.t. the gate; absent: 0
   state_view<T> final_state{};
   state_view<T> final_sensitivity{};
@@ -85,19 +85,20 @@ namespace scanrec::inline SCANREC_ABI {
 ///     sensitivity[t] = lambda * sensitivity[t-1] + state[t-1]           = d state[t] / d lambda
 ///
 /// This is one scan of the vectors (state, sensitivity) with the matrix [lambda 0; 1 lambda]
-/// (real-time recurrent learning). The gradient of a loss with respect to lambda is then available
-/// at step t: state_grad * conj(sensitivity[t]). To continue a stream, pass final_state and
-/// final_sensitivity as the initial ones of the next call.
+/// (real-time recurrent learning). If a loss depends on state[t] alone, with the gradient g, its
+/// gradient with respect to lambda is g * conj(sensitivity[t]). To continue a stream, pass
+/// final_state and final_sensitivity as initial_state and initial_sensitivity of the next call.
 ///
-/// Shapes   gate, input, state, sensitivity: (batch, time, channel). The gate has a zero time
-///          stride or is the same at every step. For a gate that varies, the result is the
-///          derivative with respect to a number added to all gates. `state` may be `none` if
-///          final_state is present, and `sensitivity` if final_sensitivity is.
+/// Shapes   gate, input, state, sensitivity: (batch, time, channel). The gate usually has a zero
+///          time stride. If it varies over time, the result is the derivative with respect to a
+///          number that is added to the gates of all steps. `state` may be `none` if final_state is
+///          present, and `sensitivity` may be `none` if final_sensitivity is present.
 /// Aliasing state may be input, final_state may be initial_state, and final_sensitivity may be
 ///          initial_sensitivity: same pointer, strides and type.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
-/// Cost     2 arrays read + 2 written; each lane runs one sequence, as in linear_scan of vectors.
+/// Cost     1 array read (2 if the gate has a nonzero time stride) + 2 written. Each SIMD lane runs
+///          one sequence, as in linear_scan of vectors.
 /// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully Recurrent
 ///          Neural Networks (1989); Zucchet et al., Online Learning of Long-Range Dependencies
 ///          (2023).

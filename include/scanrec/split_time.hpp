@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions that help to run one sequence as several parts, each in its own call. They compute the
-// map of a part, from the state before it to the state after it, and the states between parts.
+// map of a part, which takes the state before the part to the state after it, and apply such maps.
 //
 // Parts may run in other processes or at other times. The caller transports the maps;
 // scanrec/mpi.hpp does so with MPI. (Within a call, detail/cpu/choose_tiles.hpp splits time over
@@ -8,8 +8,9 @@
 //
 //     part k maps a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
 //
-// a_k is the product of the part's gates; u_k is the final state of the part for an initial state
-// of 0. Processes that fold the same maps from left to right get the same bits.
+// x_k is the state before part k. a_k is the product of the part's gates, or 0 if a reset separates
+// x_k from x_{k+1}. u_k is the final state of the part for an initial state of 0. Processes that
+// apply the same maps in scan order get the same bits.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +31,16 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A state in the wide type, as fold_part() takes it. For real T it is a plain number.
+/// A state in the wide type (double for float), as fold_part() takes it. For real T it is a plain
+/// number; for complex T it has members re and im.
 template <class T>
 using part_state = detail::wide_lane<T>;
 /// The map of a part, state -> a * state + u, for states of compute type T.
 template <class T>
 using part_map = affine<part_state<T>>;
 
-/// Options of linear_scan_summary and the other functions that compute the map of a part. They must
-/// be those of the call on the part.
+/// Options of linear_scan_summary and the other functions that compute the maps of a part. They
+/// must equal the options of the call that scans the part.
 struct part_options {
   direction order = direction::forward;
   sequence_view<const bool> resets{};
@@ -69,14 +71,14 @@ namespace scanrec::inline SCANREC_ABI {
 /// Shapes  gate, input: (batch, time, channel) of the part, real or complex, as for linear_scan. A
 ///         part without steps gives the identity.
 /// Throws  argument_error; std::bad_alloc.
-/// Error   that of linear_scan for a and for u, relative to the magnitudes of the terms that form
-///         them. A state folded through maps is within the error bound of linear_scan over the
-///         whole sequence.
+/// Error   a and u are within the error bound of linear_scan, relative to the magnitudes of the
+///         terms that form them. A state to which fold_part() has applied the maps of all parts is
+///         within the error bound of linear_scan over the whole sequence.
 /// Cost    reads the input once and the gate twice. The second read of the gate stops when all
-///         products count as 0. A product counts as 0 below 2^-1022 (float: 2^-279), where no
-///         finite state contributes a representable number. If the gate has a zero time stride and
-///         there are no resets, the second read is one step. The calling thread converts gates to
-///         the wide type in blocks of steps.
+///         products count as 0. In float, a product counts as 0 below 2^-279, where no finite state
+///         contributes a representable number. In double it counts as 0 below 2^-1022, where it
+///         loses digits. If the gate has a zero time stride and there are no resets, the second
+///         read is one step. The calling thread converts gates to the wide type in blocks of steps.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,
@@ -92,12 +94,12 @@ template <backend Backend, sequence Gate, sequence Input>
                            ends.values());
 }
 
-/// The maps c -> conj(a) c + u of linear_scan_vjp over a part of time. They take the gradients of
-/// the states after the part to the gradients of the states before it; a is the product of the
-/// gates.
+/// The maps c -> conj(a) c + u of linear_scan_vjp over a part of time, or c -> a c + u with
+/// conjugation::none. They take the gradient of the state after the part to the gradient of the
+/// state before it; a is the product of the gates.
 ///
 /// Shapes   gate, state_grad: (batch, time, channel) of the part; state_grad may be `none`.
-/// Throws, error, cost  as linear_scan_summary.
+/// Throws, error, cost  as linear_scan_summary, with state_grad as the input.
 template <backend Backend, sequence Gate, sequence_argument StateGrad>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_vjp_summary(
     const Backend& backend, const Gate& gate, const StateGrad& state_grad,
@@ -123,7 +125,8 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
   return detail::part_maps(products, begins.values());
 }
 
-/// The maps of linear_scan_jvp over a part of time, for tangents of states.
+/// The maps of linear_scan_jvp over a part of time. They take the tangent of the state before the
+/// part to the tangent of the state after it.
 ///
 /// Shapes   as linear_scan_jvp, of the part. `initial_state` is the state before the part, which
 ///          multiplies the tangent of the first gate; absent: 0.
@@ -153,8 +156,9 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
 ///
 /// Shapes, throws  as gated_scan, of the part.
 /// Error    as linear_scan_summary.
-/// Cost     reads and activates every array twice; the second pass stops when all products count as
-///          0.
+/// Cost     reads and activates every array twice, or three times if the cell returns
+///          affine_with_rest and computes in float. All passes but the first stop when all products
+///          count as 0.
 template <backend Backend, gated_cell Cell, class Arrays>
 [[nodiscard]] auto gated_scan_summary(const Backend& backend, const Cell& cell,
                                       const Arrays& arrays, const part_options& options = {}) {
@@ -171,12 +175,12 @@ template <backend Backend, gated_cell Cell, class Arrays>
       ends.values());
 }
 
-/// The maps of gated_scan_vjp over a part of time, from the gradients of the states after the part
-/// to those before it.
+/// The maps of gated_scan_vjp over a part of time. They take the gradient of the state after the
+/// part to the gradient of the state before it.
 ///
 /// Shapes, memory, throws  as gated_scan_vjp, of the part.
 /// Error    as linear_scan_summary.
-/// Cost     the reads of gated_scan_vjp, and one more read of every array.
+/// Cost     the reads of gated_scan_vjp, and those of gated_scan_summary after its first pass.
 template <backend Backend, gated_cell Cell, class Arrays, class Memory,
           sequence_argument OutputGrad>
 [[nodiscard]] auto gated_scan_vjp_summary(
@@ -201,8 +205,8 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
       begins.values());
 }
 
-/// Replaces the states before a part by the states after it. Processes that fold the same maps from
-/// left to right get the same bits.
+/// Applies the maps of a part: replaces the states before the part by the states after it.
+/// Processes that apply the same maps in scan order get the same bits.
 template <class T>
 void fold_part(std::span<const affine<T>> maps, std::span<T> states) {
   for (std::size_t i = 0; i < states.size(); ++i) states[i] = maps[i].act(states[i]);

@@ -35,10 +35,11 @@ class stored_sequence {
   template <class Given>
   requires(!decltype(converts(std::declval<const Given&>()))::value)
       stored_sequence(const Given&) {  // NOLINT(google-explicit-constructor)
-    static_assert(std::is_void_v<Given>,
-                  "scanrec: expected a sequence_view(x, extents) whose compute type is the real "
-                  "type of the arrays (float for bfloat16 and float16), not const where it is "
-                  "written; {} if absent");
+    static_assert(
+        std::is_void_v<Given>,
+        "scanrec: expected a sequence_view(x, extents) whose elements have compute type V "
+        "(for V = float: float, bfloat16 or float16), with non-const elements if the call "
+        "writes it; pass {} for an absent array");
   }
 
   [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }

@@ -19,9 +19,9 @@ namespace scanrec {
 /// A non-owning array over (group, batch, time, channel): element (g, b, t, c) is at
 /// `data[g * strides.group + b * strides.batch + t * strides.time + c * strides.channel]`.
 ///
-/// Strides are in elements. A negative stride runs through an axis backwards. A zero stride
-/// broadcasts an array that is read; a gradient that is written receives the sum over that axis. A
-/// default-constructed view represents an absent array.
+/// Strides are in elements. A negative stride runs through an axis backwards. With a zero stride,
+/// an array that is read is broadcast along the axis, and a gradient receives the sum over the
+/// axis. A default-constructed view represents an absent array.
 template <class T>
 struct sequence_view {
   T* data = nullptr;
@@ -35,7 +35,7 @@ struct sequence_view {
   SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of,
                                          const scanrec::strides& strides_of)
       : data(first), shape(shape_of), strides(strides_of) {}
-  /// A view of a span. Throws argument_error if the span is too small.
+  /// A view of a span. Throws argument_error if the span is too small or a stride is negative.
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of)
       : sequence_view(elements, shape_of, channels_last(shape_of)) {}
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of,
@@ -109,11 +109,11 @@ struct sequence_view {
     part.data = detail::moved(data, part.shape, strides, first, strides.channel);
     return part;
   }
-  /// The same elements in reverse time order, by a negated time stride: step t is step shape.time -
-  /// 1 - t of this view. No data moves. A scan over reversed views gives the results of a scan in
-  /// direction::reverse over the views themselves, except for resets: whichever way a scan runs, a
-  /// reset at step t separates step t from step t - 1 of the array, so a reversed view would
-  /// separate it from t + 1.
+  /// The same elements in reverse time order: step t of the result is step shape.time - 1 - t of
+  /// this view. The time stride is negated; no data moves. Without resets, a scan over reversed
+  /// views is a scan in direction::reverse over the views themselves. With resets it is not: in
+  /// both directions, a reset at step t separates steps t - 1 and t of the array. In a reversed
+  /// mask, that reset would separate steps t and t + 1 of the array.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view reversed() const {
     sequence_view turned = *this;
     turned.data = detail::moved(data, shape, strides, shape.time - 1, strides.time);
@@ -141,7 +141,7 @@ struct state_view {
       : data(first), shape(one_step(shape_of)), strides(strides_of) {
     strides.time = 0;
   }
-  /// A view of a span. Throws argument_error if the span is too small.
+  /// A view of a span. Throws argument_error if the span is too small or a stride is negative.
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of)
       : state_view(elements, shape_of, contiguous(shape_of)) {}
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of,
@@ -210,7 +210,8 @@ state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
 
-// Deduction guides that report arguments that cannot be viewed.
+// Compile-time errors for arguments that cannot be viewed. The guides deduce no_element for them,
+// and the constructors of these views report the error.
 template <>
 struct sequence_view<detail::no_element> {
   template <class Data, class... Rest>
@@ -234,11 +235,12 @@ template <class Data, class... Rest>
 requires(detail::no_array<Data> || detail::only_counts<Data, Rest...>) state_view(Data&&, Rest...)
 ->state_view<detail::no_element>;
 
-/// Broadcasts a view to `shape`: an axis with an extent of 1 or a stride of 0 gets the extent of
-/// `shape` and a stride of 0. No data moves. An element that is read is shared by all positions; a
-/// gradient receives the sum over the broadcast axes.
+/// Broadcasts a view to `shape`. An axis whose extent differs from that of `shape` gets the extent
+/// of `shape` and a stride of 0. Such an axis must have an extent of 1, or a stride of 0 and a
+/// positive extent. No data moves. All positions along a broadcast axis share one element, and a
+/// gradient receives the sum over the axis.
 ///
-/// Throws argument_error if another axis differs from `shape`, or if `shape` has a negative extent.
+/// Throws argument_error if an axis cannot be broadcast, or if `shape` has a negative extent.
 template <class T>
 [[nodiscard]] SCANREC_INLINE constexpr sequence_view<T> broadcast_to(const sequence_view<T>& view,
                                                                      const extents& shape) {

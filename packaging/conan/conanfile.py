@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Conan 2 recipe of the headers and the CMake package: `conan create packaging/conan`
 
-Projects find the CMake configuration that scanrec itself installs, so they have the same
-components: `compiled`, `mpi`, and `cuda` in projects that enable CUDA. The component `eigen` needs
-the option with_eigen, which requires Eigen.
+Projects find the CMake configuration that scanrec itself installs. It has the components
+`compiled`, `mpi`, and `cuda` in projects that enable CUDA. The component `eigen` needs the option
+with_eigen, which adds Eigen to the requirements.
 """
 
 import re

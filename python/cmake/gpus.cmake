@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Decides whether kernels for GPUs are built, and for which GPUs. Sets with_cuda, CMAKE_CUDA_ARCHITECTURES
-# and more_gpus (GPUs with additional machine code), and enables CUDA.
+# and more_gpus (GPUs for which machine code is added), and enables CUDA.
 
 set(asked OFF)
 if(CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})
   set(asked ON)
 endif()
 
-# Compute capabilities of this machine's GPUs, from 8.0 on, in CMake's notation. SCANREC_CUDA=ON builds for
-# all machines: the contents of a wheel do not depend on the machine that builds it.
+# Compute capabilities of this machine's GPUs, from 8.0 on, in CMake's notation. With SCANREC_CUDA=ON the list
+# stays empty, so that the contents of a wheel do not depend on the machine that builds it.
 set(gpus)
 if(SCANREC_CUDA STREQUAL "AUTO")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -47,8 +47,9 @@ if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "scanrec: SCANREC_CUDA=${SCANREC_CUDA}, but ${why}")
 endif()
 
-# One PTX for all GPUs, since no kernel uses features of newer GPUs and most of the build time is spent on
-# PTX. The library also contains it, for GPUs newer than those listed.
+# If no GPUs are requested or found, one PTX for compute capability 8.0 serves all GPUs: no kernel uses features
+# of newer GPUs, and most of the build time is spent on PTX. The library contains machine code made from this
+# PTX for the GPUs listed below, and the PTX itself for newer GPUs.
 set(more_gpus)
 execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
 if(NOT asked)
@@ -78,4 +79,4 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.3 AND CMAKE_CUDA_COMPILER_ID STRE
   return()
 endif()
 set(with_cuda ON)
-message(STATUS "scanrec: kernels for GPUs ${CMAKE_CUDA_ARCHITECTURES} ${more_gpus}; they take minutes")
+message(STATUS "scanrec: kernels for GPUs ${CMAKE_CUDA_ARCHITECTURES} ${more_gpus}; compiling them takes minutes")

@@ -24,8 +24,8 @@ LAYERS = {
 
 
 def read_digits():
-    """((images, digits) for training, (images, digits) held out). An image is 64 numbers from -1 to
-    1."""
+    """Return ((images, digits) for training, (images, digits) held out). An image is 64 numbers
+    from -1 to 1."""
     rows = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
     images, digits, learned = rows[:, :-1] / 8 - 1, rows[:, -1].astype(np.int64), len(rows) * 4 // 5
     return (images[:learned], digits[:learned]), (images[learned:], digits[learned:])
@@ -39,15 +39,15 @@ def parser_of(doc):
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument(
-        "--rate", type=float, default=1e-2, help="highest learning rate, after a tenth of the steps"
+        "--rate", type=float, default=1e-2, help="peak learning rate, after a tenth of the steps"
     )
     parser.add_argument("--seed", type=int, default=1)
     return parser
 
 
 def print_table(found):
-    """Print rows of (layer, parameters, number of held-out digits, correct ones, seconds per
-    epoch)."""
+    """Print rows of (layer, parameters, number of held-out digits, number of these classified
+    correctly, seconds per epoch)."""
     print("\n| layer | parameters | held out, right | seconds per epoch |\n|---|---|---|---|")
     for name, size, held, right, seconds in found:
         print(

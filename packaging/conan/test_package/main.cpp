@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A consumer of the package: checks the last state of a scan and the first value of its gradient.
+// A consumer of the package: checks the last state of a scan and the gradient of the first input.
 #include <cstdio>
 #include <vector>
 

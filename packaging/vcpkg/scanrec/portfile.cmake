@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# An overlay port that installs the checkout around it: vcpkg install scanrec --overlay-ports=packaging/vcpkg.
+# An overlay port that installs the checkout it is part of: vcpkg install scanrec --overlay-ports=packaging/vcpkg.
 # A port in a registry would call vcpkg_from_git or vcpkg_from_github instead of the next line.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
