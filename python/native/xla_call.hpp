@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decodes the call frame of XLA's foreign function interface into a problem and its arrays. The
-// handlers for CPUs and for GPUs share it. Python has checked the arguments, so an error here is a
-// bug of the package.
+// Decodes the call frames of XLA's foreign function interface, and reports errors to XLA. The
+// handlers for CPUs and for GPUs share this header. Python has checked the arguments, so a frame
+// that cannot be decoded is a bug of the package.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct failure {
 
 inline failure bad_frame(const char* message) { return {xla::invalid_argument, message}; }
 
-/// The scanrec_dtype of a buffer's elements, or -1 if there is none.
+/// The scanrec_dtype of a buffer's elements, or -1 if scanrec has no such type.
 inline int dtype_of(const xla::buffer& buffer) {
   switch (buffer.dtype) {
     case xla::f32:
@@ -92,14 +92,14 @@ class attribute_reader {
   std::int64_t next_ = 0;
 };
 
-/// Reads the operands or results of a call. Bit i of `present` says whether the i-th array of the
-/// call is among them.
+/// Reads the operands or the results of a call. Bit i of `present` says whether the frame has the
+/// i-th array that the call can read or, for results, write.
 class buffer_reader {
  public:
   buffer_reader(const xla::buffers& buffers, std::int64_t present)
       : buffers_(buffers), present_(present) {}
 
-  /// The buffer of array i, or null where it is absent.
+  /// Returns the buffer of array i, or null if it is absent. Calls must have ascending i.
   const xla::buffer* get(std::size_t i) {
     if ((present_ >> i & 1) == 0) return nullptr;
     if (next_ >= buffers_.size) throw bad_frame("scanrec: too few buffers");
@@ -120,9 +120,9 @@ Arrays arrays_taken_by(int (*)(const Problem*, const Arrays*, More...));
 template <class Arrays>
 class decoded_call;
 
-/// Decodes linear and gated scans. Buffers have axes of extent 1 where they broadcast. A buffer
-/// with one more axis than the problem, the axis `stack`, holds several arrays that follow each
-/// other in the call's list.
+/// Decodes linear and gated scans. Buffers have extent 1 along axes on which they broadcast. A
+/// buffer with one axis more than the problem is a stack: its axis `stack` indexes several arrays,
+/// which are consecutive in call_of<Arrays>::arrays.
 template <class Arrays>
 requires requires { call_of<Arrays>::arrays; }
 class decoded_call<Arrays> {
@@ -162,8 +162,8 @@ class decoded_call<Arrays> {
   Arrays arrays{};
 
  private:
-  /// Makes a buffer the i-th array of the call, or a stack the i-th and following ones. Returns
-  /// the number of arrays.
+  /// Assigns a buffer to the i-th array of the call, or a stack to the i-th and the following
+  /// arrays. Returns the number of arrays assigned.
   std::size_t put(const xla::buffer& buffer, std::size_t i) {
     const auto dimensions = dimensions_of(buffer);
     const auto rank = static_cast<std::size_t>(problem.rank);
@@ -230,7 +230,7 @@ inline void check(int status, const char* (*last_error)()) {
   }
 }
 
-/// Arguments of a function of the runtime, with the size that it checks.
+/// Returns a struct of the interface with its `struct_size`, which the runtime checks.
 template <class Args>
 Args sized(Args args) {
   args.head.struct_size = sizeof(Args);
@@ -245,9 +245,10 @@ inline bool discard(const xla::api& api, xla::error* error) {
   return true;
 }
 
-/// A handler: run(frame) as XLA calls it. XLA also calls it to ask for the version of the
-/// interface. The answer is the version of the runtime, but at most the newest in xla_ffi.hpp. The
-/// oldest runtimes ask without saying their version, so the answer is the oldest in xla_ffi.hpp.
+/// The body of a handler: calls run(frame), and returns an error to XLA if run throws. XLA also
+/// calls handlers to ask for their version of the interface. The answer is the version of the
+/// runtime, but at most the newest in xla_ffi.hpp. The oldest runtimes do not pass their version.
+/// For them the answer is the oldest in xla_ffi.hpp.
 inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::call_frame&)) {
   if (const auto* const asked = frame.head.extensions;
       asked != nullptr && asked->type == xla::asks_for_metadata) {
@@ -275,7 +276,7 @@ inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::c
 
 }  // namespace scanrec::native
 
-/// Defines the handler `name`, which is run<function>.
+/// Defines the handler `name`, which calls run<function>.
 #define SCANREC_HANDLER(name, function)                                                \
   extern "C" __attribute__((visibility("default"))) scanrec::native::xla::error* name( \
       scanrec::native::xla::call_frame* frame) {                                       \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// XLA's handlers for GPUs. They queue calls in XLA's stream, with its device memory. They are not
-// marked as compatible with command buffers (CUDA graphs): XLA takes the memory back when a handler
-// returns, but a captured call would run later.
+// XLA's handlers for GPUs. They queue calls in XLA's stream, with workspaces from XLA's allocator.
+// A handler frees its workspaces when it returns, but a call captured in a CUDA graph would run
+// later. So the handlers are not marked as compatible with XLA's command buffers.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -47,7 +47,7 @@ void* allocate(void* context, std::int64_t bytes) {
   return static_cast<scratch*>(context)->allocate(static_cast<std::size_t>(bytes));
 }
 
-/// Runs the call that a frame describes.
+/// Queues the call that a frame describes.
 template <auto Function>
 void run(const xla::call_frame& frame) {
   decoded_call<decltype(arrays_taken_by(Function))> call(frame);

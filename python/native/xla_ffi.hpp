@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Declares the part of XLA's foreign function interface that the handlers use, so that the package
-// builds without jaxlib. These structs have the memory layout of XLA's C header. That layout is the
-// same in versions 0.1 to 0.5 of the interface (jaxlib 0.5.3 to 0.12); newer versions only append
-// members. A test compares it with the header of each jaxlib that the package is tested with.
+// builds without jaxlib. The members of these structs are laid out as in XLA's C header. Versions
+// 0.1 to 0.5 of the interface (jaxlib 0.5.3 to 0.12) differ only in members that newer versions
+// append. A test compares the layout with XLA's header in each jaxlib that the package is tested
+// with.
 #pragma once
 
 #include <cstddef>

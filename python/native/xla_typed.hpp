@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Decodes call frames of XLA's foreign function interface for calls whose arrays each have their
-// own element type: selective scans and causal convolutions. The sizes of the problem come from the
-// buffers.
+// Decodes call frames of XLA's foreign function interface for calls whose arrays may have different
+// element types: selective scans and causal convolutions. The sizes of the problem come from the
+// shapes of the buffers.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace scanrec::native {
 
-/// An array of a call: the member of its struct, and the role.
+/// An array of a call: the member of the struct of arrays (plain or typed), and the role.
 template <class Arrays>
 struct typed_entry {
   constexpr typed_entry(scanrec_array Arrays::*member, role use) : plain(member), use(use) {}
@@ -127,7 +127,8 @@ static_assert(has_all_members<scanrec_selective_arrays>() &&
               "scanrec: a list of arrays lacks a member of its struct in scanrec.h");
 
 /// Decodes the arrays of a call frame. decode() calls note(i, dimensions, strides, dtype) for each
-/// array. `note` takes sizes of the problem from the array, and may change its strides and type.
+/// array that is present. `note` takes sizes of the problem from the array, and may change its
+/// strides and type.
 template <class Arrays>
 class typed_decoder {
  public:
@@ -224,7 +225,7 @@ class decoded_call<Arrays> : public typed_decoder<Arrays> {
       expect_rank(extents.size() == 3);
       problem.more_resets = extents[1] > problem.time;
     } else if (is(i, &Arrays::checkpoints)) {
-      // In checkpoints, channels are contiguous instead of states.
+      // The buffer has the axes batch, checkpoint, state, channel. The struct swaps the last two.
       expect_rank(extents.size() == 4);
       std::swap(strides[2], strides[3]);
     }
@@ -233,8 +234,8 @@ class decoded_call<Arrays> : public typed_decoder<Arrays> {
     if (is_complex && list[i].typed != nullptr && extents.size() == most_axes)
       as_real_parts(strides, dtype);
   }
-  // Describes an array of complex numbers by the strides and the type of its real parts. XLA passes
-  // complex numbers, or an array of reals with alternating real and imaginary parts.
+  // Describes an array of complex numbers by the strides and the type of its real parts. The buffer
+  // holds complex numbers, or real numbers that are real and imaginary parts in turn.
   static void as_real_parts(typename base::strides& strides, int& dtype) {
     const bool single = dtype == SCANREC_COMPLEX64;
     if (single || dtype == SCANREC_COMPLEX128) {

@@ -657,7 +657,7 @@ ONES = torch.ones((2, 9, 3))
          lambda: linear_scan(0.5, ONES, 1e39j)),
         (ValueError, "'gate': expected a number of float16, at most 6.55e+04, got 1000000",
          lambda: linear_scan(10**6, ONES.half())),
-        (ValueError, "'gate': expected a number below 1.8e308, got an integer of 1329 bits",
+        (ValueError, "'gate': expected a number of magnitude below 1.8e308, got an integer of 1329 bits",
          lambda: linear_scan(10**400, ONES)),
         (TypeError, "'gate': expected a tensor or a number, got NoneType",
          lambda: linear_scan(None, ONES)),

@@ -53,7 +53,7 @@ def check_number(call: str, argument: str, value: complex) -> None:
             float(value)
         except OverflowError:
             got = f"an integer of {value.bit_length()} bits"
-            refuse(call, argument, "a number below 1.8e308", got)
+            refuse(call, argument, "a number of magnitude below 1.8e308", got)
 
 
 def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
@@ -161,7 +161,7 @@ def _broadcasts(got: Sequence[int], wanted: Sequence[int]) -> bool:
 def check_shape(
     call: str, argument: str, got: Sequence[int], wanted: Sequence[int], *, equal: bool = False
 ) -> None:
-    """Raise an error unless a shape is ``wanted`` (with ``equal``) or broadcasts to it."""
+    """Raise an error unless a shape broadcasts to ``wanted`` or, with ``equal``, is ``wanted``."""
     got, wanted = tuple(got), tuple(wanted)
     if not (got == wanted if equal else _broadcasts(got, wanted)):
         expected = "shape" if equal else "a shape that broadcasts to"
@@ -256,7 +256,7 @@ def check_dtype(call: str, argument: str, dtype: str) -> None:
 
 
 def check_given(call: str, given: Mapping[str, object]) -> None:
-    """Raise an error if an array that every state space needs is absent."""
+    """Raise an error if an array that ``s5`` or ``lru`` requires is absent."""
     for name in ("u", *(("nu", "theta") if call == "lru" else ("lambda_",)), "b", "c"):
         if given[name] is None:
             refuse(call, name, "an array", "None", TypeError)
@@ -277,7 +277,7 @@ def check_state_space(
     if len(u) < 2:
         refuse(call, "u", "a time axis and an input axis", f"shape {u}")
     for name, dtype in dtypes.items():
-        if name == "initial_state":  # a number of any type
+        if name == "initial_state":  # may have any type
             continue
         real = name in ("u", "d", "log_step", "intervals", "nu", "theta")
         kinds = ("float32", "float64") if real else ("complex64", "complex128")

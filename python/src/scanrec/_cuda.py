@@ -30,7 +30,7 @@ class _Queue(ctypes.Structure):
     ]
 
 
-#: The command that builds the kernels. The machine needs no GPU.
+#: The command that builds the kernels. It needs no GPU.
 BUILD = "CMAKE_ARGS=-DSCANREC_CUDA=ON pip install -v --force-reinstall --no-deps ./python"
 
 
@@ -77,8 +77,8 @@ def call(
     stream:
         The CUDA stream; None is the default stream.
     allocate:
-        A function of a number of bytes that returns the address of a workspace of this size in the
-        GPU's memory. The kernels that the call queues in the stream use the workspace.
+        A function that takes a number of bytes and returns the address of a workspace of this size
+        in the GPU's memory. The kernels that the call queues in the stream use the workspace.
     """
     prepared = _native.Prepared(
         name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem
@@ -93,7 +93,7 @@ def run(
     stream: int | None,
     allocate: Callable[[int], int],
 ) -> None:
-    """Queue a prepared call. ``addresses`` have the order of the strides that it was made with."""
+    """Queue a prepared call. ``addresses`` are in the order of the strides of ``prepared``."""
     raised: list[BaseException] = []
 
     def allocated(_: int | None, bytes: int) -> int | None:

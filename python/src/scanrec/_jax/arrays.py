@@ -49,7 +49,8 @@ def array_of(call: str, name: str, value: Any) -> jax.Array:
 
 
 def is_known(x: Any) -> bool:
-    """Whether the values of an array can be read now: not in a traced call, nor on a GPU."""
+    """Whether the values of an array can be read at once. Traced arrays, arrays on a GPU and arrays
+    with parts in other processes cannot be read at once."""
     if not isinstance(x, jax.Array):
         return True
     if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
@@ -74,8 +75,9 @@ def aligned(call: str, name: str, value: Any, shape: Sequence[int], dtype: DType
 
 
 def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
-    """Return the element type of a call. The last value is the initial state, and ``dtype`` is the
-    type of the others. An initial state in the type in which kernels compute does not change it."""
+    """Return the element type of a call. The last of ``values`` is the initial state, and ``dtype``
+    is the common type of the others. The result is ``dtype`` if the initial state is weakly typed
+    or has the type in which kernels compute."""
     *others, first = values
     first = checked(call, name, first)
     # Python numbers, and arrays made from them, are weakly typed: other types override their type.

@@ -3,7 +3,7 @@
 
 The primitives are the value (the forward computation), the tangent and the adjoint. Their
 derivatives use only these primitives and the composed value, a function that computes the results
-by other operations. The composed tangent and the composed adjoint are the derivatives of this
+by other JAX operations. The composed tangent and the composed adjoint are the derivatives of this
 function, so operations are differentiable any number of times:
 
 ========= =============================== ===============
@@ -14,11 +14,10 @@ tangent   tangent of the composed tangent adjoint
 adjoint   tangent of the composed adjoint tangent
 ========= =============================== ===============
 
-The primitive "tangent" is linear in its tangents, and "adjoint" in its cotangents. If no other
-operand has a tangent, the tangent of such a primitive is the same primitive, with the tangents of
-these operands in their place. The tangent has a kernel only if the operation declares one.
-Otherwise it is composed of other operations. It is still a primitive, so that its transpose is the
-fused adjoint.
+The primitive "tangent" is linear in its tangents, and "adjoint" in its cotangents. If only these
+operands vary, the tangent of the primitive is the primitive itself, applied to their tangents. The
+primitive "tangent" has a kernel only if the operation declares one. Otherwise it is composed of
+other JAX operations, but is still a primitive, so that its transpose is the fused adjoint.
 
 The value keeps residuals for tangent and adjoint. They are functions of the operands, so the
 composed value does not read them, and their tangents are dropped. Gradients follow JAX: they are
@@ -71,13 +70,14 @@ class Fused(Primitives):
     def residuals(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> dict[str, str]:
         """Return the residuals that tangent and adjoint read if these operands have tangents.
 
-        The result maps each residual to the result of the primitive "value" that holds it.
+        The returned mapping has, for each residual, the result of the primitive "value" that
+        holds it.
         """
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
 
     def linearised(self, problem: Any, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
-        """Return the operands of the tangent primitive, given the nonzero tangents."""
+        """Return the primal operands of the tangent primitive, given the nonzero tangents."""
         return arrays
 
     def completed(self, problem: Any, arrays: Arrays) -> Arrays:
@@ -171,9 +171,9 @@ class Fused(Primitives):
     def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
         """The transpose of a primitive that is linear in some operands.
 
-        The transpose of a tangent is the adjoint, whose gradients have the shapes of the operands.
-        The transpose of an adjoint is the tangent, in the shapes of the results. It is summed over
-        the axes along which the cotangents of the adjoint broadcast.
+        The transpose of a tangent, or of a linear value, is the adjoint, whose gradients have the
+        shapes of the operands. The transpose of an adjoint is the tangent, in the shapes of the
+        results. It is summed over the axes along which the cotangents of the adjoint broadcast.
         """
         into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
         arrays = params.named(args)

@@ -39,12 +39,12 @@ def program_of(arrays: Args) -> Any:
     custom_partitioning function, or None.
 
     It is None if the types of the arrays, or an enclosing shard_map, already say how the arrays are
-    split, and always before JAX 0.7.
+    split, and always before JAX 0.6.1.
 
     JAX passes the list of devices only to lowerings of programs that contain such a function. The
     price is that these programs must have one mesh, and cannot be exported for several devices.
     """
-    if not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
+    if not hasattr(jax, "shard_map"):  # before JAX 0.6.1 XLA gathers the arrays
         return None
     if jax.sharding.get_abstract_mesh().manual_axes or any(map(is_split, arrays)):
         return None
@@ -64,7 +64,8 @@ def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) 
 
     def split_by(mesh: Any, types: Args) -> Split:
         """How the axes of the problem are split, given the types of arrays. Each axis is split as
-        in the first array that splits it into equal parts, over unused axes of the mesh."""
+        in the first array that splits it into equal parts, over axes of the mesh that no other axis
+        of the problem uses."""
         if mesh.empty:
             mesh = Mesh(np.asarray(devices), ("devices",))
         names: dict[Axis, Any] = {}
@@ -87,8 +88,9 @@ def partitioned(primitives: Primitives, params: Params, avals: Avals, ctx: Any) 
     def infer(mesh: Any, args: Args, out: Any) -> list[Any]:
         return split_by(mesh, args).shardings(params.results)
 
-    # Shardy splits axes of the same name alike, and requires that they have the same extent. Axes
-    # along which arrays broadcast, and axes that must not be split, therefore have unique names.
+    # Shardy (XLA's partitioner) splits axes of the same name alike, and requires that they have the
+    # same extent, so names include the extent. Axes along which arrays broadcast, and axes that
+    # must not be split, have unique names.
     others = count()
     rule = [
         " ".join(

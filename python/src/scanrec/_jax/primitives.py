@@ -191,7 +191,7 @@ class Primitives:
         return self.run_composed(params, *args)
 
     def _eliminate(self, used: Sequence[bool], *more: Any) -> tuple[list[bool], Any]:
-        """Remove unused results, and the operands that only these need."""
+        """Remove unused results, and the operands that only unused results need."""
         equation = more[-1]  # newer versions of JAX have one more argument before it
         if not any(used):
             return [False] * len(equation.invars), None
@@ -212,7 +212,7 @@ class Primitives:
         kind, problem, operands, results = params
         in_front: list[int | None] = [0] * len(results)
         if not self.has_kernel(kind):
-            # vmap computes only once what does not depend on the batch.
+            # jax.vmap computes only once what does not depend on the batch.
             return list(jax.vmap(partial(self.run, params), dims)(*args)), in_front
         batched = {name for name, d in zip(operands, dims) if d is not None}
         arrays = {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scans of arrays of any rank that broadcast: linear scans and QRNN pooling.
+"""Scans of arrays of any rank, with broadcasting: linear scans and QRNN pooling.
 
 Operands have the rank of the problem, with extent 1 wherever they broadcast. An array that stacks
 pre-activations has one more axis. Boundary states (initial and final states) have extent 1 in time.
-Resets may have one step more than the input. A batch adds an axis in front.
+Resets may have one step more than the input. ``vmap`` adds an axis in front.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Problem(NamedTuple):
     """The shape and the options of a call."""
 
     shape: Shape
-    axis: int  #: of time
+    axis: int  #: the time axis
     reverse: bool
     stack: int = -1  #: the axis along which one array stacks the pre-activations, or -1
     logarithms: int = 0  #: a bit for each operand of a linear scan that holds logarithms
     forget_bias: float = 0.0
-    recompute: bool = False  #: keeps checkpoints for derivatives instead of states
+    recompute: bool = False  #: whether checkpoints are kept for derivatives, instead of states
 
     def batched(self, size: int) -> Problem:
         """The problem with one more axis in front."""

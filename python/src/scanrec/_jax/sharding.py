@@ -2,9 +2,9 @@
 """Arrays over several devices.
 
 Sequences are independent, and so are channels, except for the arrays that they share. Each device
-therefore runs the kernels on its part of the arrays. The only communication is the sum of gradients
-of shared arrays over the devices. ``_op/linear/jax_split_time.py`` handles time that is split over
-devices.
+therefore runs the kernels on its part of the arrays. If all arrays are split in the same way, the
+only communication is the sum of gradients of shared arrays over the devices.
+``_op/linear/jax_split_time.py`` handles time that is split over devices.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Split(NamedTuple):
         return lambda *arrays: list(map(self._total, self.primitives.run(params, *arrays), specs))
 
     def _total(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """Sum a result over the devices that share it. 16-bit types are summed in float32."""
+        """Sum a result over the axes of the mesh that split the problem but not this result. 16-bit
+        types are summed in float32."""
         devices = {name for names in self.names.values() for name in names_of(names)}
         devices -= {name for names in spec for name in names_of(names)}
         if not devices:
@@ -116,7 +117,7 @@ class Split(NamedTuple):
 def _refuse(
     primitives: Primitives, name: str, params: Params, expected: str, got: object
 ) -> NoReturn:
-    """Raise ValueError with the user's names of the call and the array."""
+    """Raise ValueError with the public names of the call and the array."""
     of = primitives.user_name(name, params.problem)
     refuse(primitives.user_call, of, expected, got)
 
@@ -161,10 +162,10 @@ def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> li
 
 
 def over_devices(primitives: Primitives, params: Params, avals: Avals) -> Run | None:
-    """Return a primitive over all devices as a function of its operands, or None if no operand's
-    type says that it is split."""
+    """Return a primitive over all devices as a function of its operands. Returns None if no
+    operand's type says that it is split, and always before JAX 0.6.1."""
     split = _split_of(primitives, params, avals)
-    if split is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
+    if split is None or not hasattr(jax, "shard_map"):  # before JAX 0.6.1 XLA gathers the arrays
         return None
     mesh, specs = split.mesh, tuple(split.spec(name, aval.shape) for name, aval in avals.items())
     into = [split.spec(*result) for result in params.results]
@@ -180,9 +181,9 @@ def split_over_time(
 ) -> dict[str, jax.Array] | None:
     """Run a call on each device's part of the arrays, if their types say that time is split.
 
-    Otherwise returns None. ``on_each(params, arrays, names)`` runs the call on one device.
-    ``names`` are the axes of the mesh that time is split over. A reset after the last step is
-    passed as the array "after".
+    Otherwise, and before JAX 0.6.1, returns None. ``on_each(params, arrays, names)`` runs the call
+    on one device. ``names`` are the axes of the mesh that time is split over. A reset after the
+    last step is passed as the array "after".
     """
     if not hasattr(jax, "shard_map"):
         return None
@@ -224,7 +225,7 @@ def placed_as(x: Any, like: Any) -> Any:
 
 
 def _reshard(x: Any, mesh: Any, spec: PartitionSpec) -> Any:
-    """Return x, split in another way. The mesh is explicit: there may be no current mesh."""
+    """Return x, split as ``spec`` says. The mesh is explicit: there may be no current mesh."""
     to = NamedSharding(mesh, spec)
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
 
@@ -240,7 +241,7 @@ def _varying_axes(x: Any) -> set[Any]:
 
 
 def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
-    """Whether an array is known to be the same along axes of the mesh."""
+    """Whether an array is known to be the same on all devices along these axes of the mesh."""
     along = _varying_axes(jax.lax.axis_index(names))  # empty if types say nothing
     return bool(along) and along.isdisjoint(_varying_axes(x))
 
@@ -267,7 +268,7 @@ def varying_alike(arrays: Arrays, names: tuple[Any, ...] = ()) -> dict[str, jax.
 
 
 def allow_in_shard_map(primitive: Any) -> None:
-    """Allow a primitive in the shard_map of JAX before 0.6. Its results are replicated over the
+    """Allow a primitive in the shard_map of JAX before 0.6.1. Its results are replicated over the
     axes of the mesh that all operands are replicated over. Newer versions infer this from types."""
     try:
         from jax.experimental.shard_map import (  # type: ignore[attr-defined]

@@ -41,8 +41,9 @@ def _register_on_gpu() -> None:
 def on_gpu(lower: Callable[..., Any]) -> Callable[..., Any]:
     """Return a lowering rule for GPUs that loads the kernels and then calls ``lower``.
 
-    The import of this module loads them only if the machine has a driver, but other machines can
-    lower programs too. The rule raises RuntimeError if this build has no kernels for GPUs.
+    The import of this module loads them only if the machine has a driver. A machine without one can
+    also lower programs for GPUs. The rule raises RuntimeError if this build has no kernels for
+    GPUs.
     """
 
     def lower_on_gpu(*args: Any, **params: Any) -> Any:

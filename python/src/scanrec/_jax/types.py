@@ -27,7 +27,8 @@ ArrayLike: TypeAlias = jax.typing.ArrayLike | numpy.typing.ArrayLike | SupportsJ
 
 Shape: TypeAlias = tuple[int, ...]
 
-#: Arrays, their types and their shapes by name. The specification of an operation has the names.
+#: Arrays, their types and their shapes by name, and collections of names. The specification of the
+#: operation defines the names.
 Arrays: TypeAlias = Mapping[str, jax.Array]
 Avals: TypeAlias = Mapping[str, Any]
 Shapes: TypeAlias = Mapping[str, Shape]
@@ -39,8 +40,9 @@ Axis: TypeAlias = str | int
 #: A primitive as a function of its operands.
 Run: TypeAlias = Callable[..., Any]
 
-#: Arguments and results of the rules of primitives. Args: arrays, tangents or types. Dims: the axes
-#: of a batch. Batched: (results, axes of the batch). Tangents: (results, tangents).
+#: Arguments and results of the rules of primitives. Args: arrays, tangents or types. Dims: the
+#: batch axis of each array, or None. Batched: (results, their batch axes). Tangents: (results,
+#: tangents).
 Args: TypeAlias = Sequence[Any]
 Dims: TypeAlias = Sequence[int | None]
 Batched: TypeAlias = tuple[list[jax.Array], list[int | None]]
