@@ -505,7 +505,7 @@ def test_invalid_input_raises():
         (lambda: nn.LRU(3, H, r_min=0.9, r_max=0.5), "'r_min': expected a number below r_max"),
         (lambda: nn.LRU(3, H, r_max=1.1), "'r_max': expected a number from 0 to 1, got 1.1"),
         (lambda: nn.S5(3, H, state_size=6, blocks=2), "'state_size': expected a multiple"),
-        (lambda: nn.S5(3, H, dt_min=1.0), "'dt_min': expected a step above 0, up to dt_max"),
+        (lambda: nn.S5(3, H, dt_min=1.0), "'dt_min': expected a step size above 0, up to dt_max"),
         (lambda: nn.S5(3, H, discretisation="euler"), "'discretisation': expected one of"),
         (lambda: nn.RGLRU(3, H, heads=3), "'heads': expected a divisor of hidden_size, 4"),
         (lambda: nn.RGLRU(3, H, c=0), "'c': expected a finite number above 0"),

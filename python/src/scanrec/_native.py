@@ -40,7 +40,7 @@ CALLS = {call.name: call for op in _OPERATIONS for call in op.calls}
 #: The names of the calls that also run on GPUs.
 GPU_CALLS = [call.name for op in _OPERATIONS if op.on_gpu for call in op.calls]
 
-#: ``enum scanrec_dtype`` by the names of NumPy.
+#: The values of ``enum scanrec_dtype``, by the name of the type.
 _NAMES = "float32", "float64", "complex64", "complex128", "bfloat16", "float16"
 DTYPES = {name: code for code, name in enumerate(_NAMES)}
 
@@ -56,14 +56,14 @@ def checkpoint_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 class Array(NamedTuple):
-    """The address of an array, and a stride in elements for every axis that it has in the call."""
+    """The address of an array, and a stride in elements for each of its axes in the C interface."""
 
     data: int
     strides: Sequence[int]
 
 
 def load(path: Path, prefix: str, calls: Iterable[str] = CALLS) -> ctypes.CDLL:
-    """Load a library that has these calls. The names of its functions begin with a prefix.
+    """Load a library that has these calls. The names of its functions begin with ``prefix``.
 
     No argtypes are declared, since the type checks of ctypes would take longer than a small call.
     Callers pass bytes or addresses.
@@ -93,7 +93,7 @@ def version() -> str:
 
 
 def instruction_set() -> str:
-    """The instruction set in use. Raises RuntimeError if this CPU supports none of the build's."""
+    """The instruction set in use. Raises RuntimeError if the library has no suitable set."""
     return str(_lib.scanrec_instruction_set() or raise_error(_lib, "scanrec_", 3), "ascii")
 
 
@@ -108,7 +108,7 @@ class ArgumentError(ValueError):
     Parameters
     ----------
     call, argument:
-        The native names.
+        The names of the call and the argument: native ones, or a user's after :meth:`renamed`.
     reason:
         The expected and the actual value, as text.
     """
@@ -126,7 +126,7 @@ class ArgumentError(ValueError):
 
 
 def raise_error(lib: ctypes.CDLL, prefix: str, status: int, call: str = "") -> NoReturn:
-    """Raise the exception for the status of a call of a library."""
+    """Raise the exception for a status that a call of the library returned."""
     message, argument, reason = (
         getattr(lib, f"{prefix}last_error{part}")().decode()
         for part in ("", "_argument", "_reason")
@@ -219,7 +219,7 @@ _MAKE: dict[Operation, Callable[..., bytes]] = {
     SELECTIVE: _selective_problem,
     CONV1D: _conv1d_problem,
 }
-#: The functions that make the problem of each call.
+#: The functions that pack the problem struct, by the name of the call.
 _PROBLEMS = {call.name: _MAKE.get(op, _problem) for op in _OPERATIONS for call in op.calls}
 
 
@@ -229,15 +229,15 @@ class Prepared:
     Parameters
     ----------
     name:
-        The call.
+        The name of the call.
     strides:
         The strides of each array, in elements, by name. Arrays without an entry are absent.
     dtypes:
         The element types of the arrays whose type differs from ``dtype``.
     dtype, shape, **problem:
-        The problem: the fields of ``scanrec_problem``; of ``scanrec_selective_problem``, whose
-        shape is (batch, time, channel, states, groups); or of ``scanrec_causal_conv1d_problem``,
-        whose shape is (batch, time, channel, width, initial_steps, final_steps).
+        Fields of the problem struct of the call. ``shape`` is (batch, time, channel, states,
+        groups) for selective scans, and (batch, time, channel, width, initial_steps, final_steps)
+        for causal convolutions.
     """
 
     __slots__ = ("_fields", "_numbers", "_pack", "_positions", "function", "name", "problem")

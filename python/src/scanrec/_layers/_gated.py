@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Descriptions of the layers whose gates are linear in the inputs: QRNN, MinGRU, RGLRU."""
+"""Descriptions of the gated layers: QRNN, MinGRU, RGLRU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["MinGRUSpec", "QRNNSpec", "RGLRUSpec"]
 
 
 class QRNNSpec(Spec):
-    """A step computes::
+    """A step computes, from the inputs u::
 
         pre[t] = weight u[t] + weight_before u[t-1] + bias
         output = qrnn_pool(pre, pool=pool)
@@ -36,23 +36,24 @@ class QRNNSpec(Spec):
     Other Parameters
     ----------------
     kernel_size:
-        Number of steps that the products read: 1 or 2.
+        Number of inputs that a step reads: 1 for ``u[t]``, or 2 for ``u[t]`` and ``u[t-1]``.
     pool:
         ``"f"``, ``"fo"`` or ``"ifo"``, as in ``qrnn_pool``.
     zoneout:
-        Probability, below 1, that a channel of the state keeps its value at a step. The mask is
-        drawn in training mode (PyTorch) or with a key (JAX). Otherwise the update of the state is
-        scaled by ``1 - zoneout``, the probability of an update.
+        Probability, below 1, that a channel of the state keeps its value at a step. These channels
+        are drawn at random in training mode (PyTorch) or with a key (JAX). Otherwise each update of
+        the state is scaled by ``1 - zoneout``, the probability of an update.
     memory:
-        ``"store"`` or ``"recompute"``, as in ``qrnn_pool``. Recomputing the states for the gradient
-        gives the same bits and takes 1/128 of their memory.
+        ``"store"`` or ``"recompute"``, as in ``qrnn_pool``. ``"recompute"`` recomputes the states
+        for the gradient and keeps only every 128th of them.
 
     Notes
     -----
-    The parameters of a layer, with n = 2, 3, 4 pre-activations for ``"f"``, ``"fo"``, ``"ifo"``:
+    A channel has n = 2, 3 or 4 pre-activations for ``"f"``, ``"fo"`` or ``"ifo"``: the first n of
+    candidate, forget gate, output gate and input gate. The parameters of a layer are:
 
-    - ``weight`` and ``weight_before``, ``(n * hidden_size, inputs)``: rows of the candidate, the
-      forget gate, the output gate and the input gate, in this order.
+    - ``weight`` and ``weight_before``, ``(n * hidden_size, inputs)``: rows of all candidates, then
+      of all forget gates, and so on.
     - ``bias``, ``(n * hidden_size,)``.
 
     The state is ``(num_layers * num_directions, *batch, hidden_size)``. With ``kernel_size=2`` it
@@ -102,11 +103,11 @@ class QRNNSpec(Spec):
         return shapes
 
     def _expected(self, xp: Any, pre: Sequence[Any]) -> list[Any]:
-        """Pre-activations with which the state gets its expected update, scaled by ``1 - zoneout``.
+        """Return pre-activations with which a step gives the expected state under zoneout.
 
-        `xp` is a module with the functions of NumPy.
-        ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
-        ``log((exp(p) + zoneout) / (1 - zoneout))``, and the input gate is treated like ``1 - f``.
+        They scale ``1 - f`` and the input gate by ``1 - zoneout``. For this, the logit p of ``f``
+        becomes ``log((exp(p) + zoneout) / (1 - zoneout))``. The input gate is scaled in the same
+        way as ``1 - f``, whose logit is -p. `xp` is a module with the functions of NumPy.
         """
 
         def less(p: Any) -> Any:
@@ -121,13 +122,13 @@ class QRNNSpec(Spec):
 
 
 class MinGRUSpec(Spec):
-    """A step computes::
+    """A step computes, from the inputs u::
 
         v, z = weight u[t] + bias
         h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
 
-    The outputs are the states h, of any sign. Only the gates, ``1 - sigmoid(z)``, are scanned as
-    logarithms. Gates close to 1 therefore keep the digits of their logarithms.
+    The outputs are the states h. Only the gates, ``1 - sigmoid(z)``, are scanned as logarithms, so
+    candidates and states may have any sign. Gates close to 1 keep the digits of their logarithms.
 
     Other Parameters
     ----------------
@@ -165,7 +166,7 @@ class MinGRUSpec(Spec):
 
 
 class RGLRUSpec(Spec):
-    """A step computes::
+    """A step computes, from the inputs u::
 
         x = u if there are hidden_size inputs, else weight_in u + bias_in
         r = sigmoid(weight_recurrence x[t] + bias_recurrence)
@@ -180,7 +181,7 @@ class RGLRUSpec(Spec):
     Other Parameters
     ----------------
     heads:
-        Number of blocks on the diagonals of the weights of the gates. It divides hidden_size.
+        Number of diagonal blocks in the weight matrix of each gate. It divides hidden_size.
     c:
         Factor in the exponent, above 0.
 
@@ -189,16 +190,16 @@ class RGLRUSpec(Spec):
     The parameters of a layer are:
 
     - ``decay``, ``bias_recurrence`` and ``bias_gate``, ``(hidden_size,)``.
-    - ``weight_recurrence`` and ``weight_gate``, ``(heads, n, n)`` with n = hidden_size / heads:
-      ``weight[h, i, j]`` multiplies input i of gate j.
+    - ``weight_recurrence`` and ``weight_gate``, ``(heads, n, n)`` with n = hidden_size / heads.
+      Within block k, ``weight[k, i, j]`` multiplies channel i of x for the gate of channel j.
     - ``weight_in``, ``(hidden_size, inputs)``, and ``bias_in``, ``(hidden_size,)``, if the layer
       does not have hidden_size inputs.
 
     The state is ``(num_layers * num_directions, *batch, hidden_size)``.
 
     The gate a at r = 1, which is the paper's a to the power c, starts uniform from 0.9 to 0.999.
-    Weights start normal, of variance 1 / (number of inputs of an output) (LeCun et al., Efficient
-    BackProp, 1998), biases at 0.
+    The weights of the gates start normal, of variance ``1 / n``, and ``weight_in`` of variance
+    ``1 / inputs`` (LeCun et al., Efficient BackProp, 1998). Biases start at 0.
 
     Source: De et al., Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient
     Language Models (2024), section 2.4.

@@ -16,11 +16,11 @@ from .. import _arguments as arguments
 __all__ = ["Initial", "Normal", "Parameter", "Parameters", "Product", "Shapes", "Spec", "Uniform"]
 __all__ += ["options_of", "uniform_linear"]
 
-# Distributions of initial values. The bindings draw them.
+# Distributions of initial values. The layers of each framework draw numbers from them.
 
 
 class Product(NamedTuple):
-    """An equation of einsum that multiplies an array of random numbers by a fixed real basis."""
+    """An einsum of a fixed real basis and random numbers. ``shape`` is the shape of the numbers."""
 
     equation: str
     basis: np.ndarray
@@ -28,15 +28,15 @@ class Product(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """Normal numbers of mean 0, or a product of such numbers."""
+    """Normal numbers of mean 0. If there is a product, they are its random numbers."""
 
     variance: float
     product: Product | None = None
 
 
 class Uniform(NamedTuple):
-    """Uniform numbers between two bounds, or the values of ``function(xp, numbers)`` at these
-    numbers. ``xp`` is a module with the functions of NumPy."""
+    """Uniform numbers between two bounds. If there is a function, the initial values are
+    ``function(xp, numbers)``, where ``xp`` is a module with the functions of NumPy."""
 
     least: float
     most: float
@@ -72,7 +72,8 @@ def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
 class Spec:
     """Base class of the descriptions, with the options that all layers share.
 
-    Annotated attributes are the options. Their defaults are in the constructors of the bindings.
+    The public annotated attributes are the options. Their defaults are in the constructors of the
+    layers.
     """
 
     input_size: int
@@ -122,7 +123,7 @@ class Spec:
 
     @property
     def _directions(self) -> int:
-        """The number of layers times directions. The directions of a layer are consecutive."""
+        """The extent of the first axis of states. The directions of a layer are adjacent."""
         return self.num_layers * self.num_directions
 
     def _inputs(self, layer: int) -> int:

@@ -27,12 +27,13 @@ __all__ = ["LRUSpec", "MambaSpec", "S5Spec", "StateSpaceSpec"]
 
 @lru_cache(maxsize=16)
 def legs_normal_part(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Half of the eigenvalues and eigenvectors of the normal part of HiPPO-LegS, for even n::
+    """Eigenvalues and eigenvectors of the normal part of HiPPO-LegS, for even n::
 
         A[i][j] = -1/2 on the diagonal, -s / 2 below it, s / 2 above,  s = sqrt((2 i + 1) (2 j + 1))
 
-    All eigenvalues have the real part -1/2. The result has their positive imaginary parts,
-    ``(n / 2,)``, and the eigenvectors of these as columns, ``(n, n / 2)``.
+    All eigenvalues have the real part -1/2, and they come in conjugate pairs. The result has the
+    positive imaginary part of each pair, ``(n / 2,)``, and the corresponding eigenvectors as
+    columns, ``(n, n / 2)``.
     """
     root = np.sqrt(2.0 * np.arange(n) + 1)
     below = np.tril(np.outer(root, root) / 2, -1)
@@ -43,21 +44,21 @@ def legs_normal_part(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _nu_of(xp: Any, square: Any) -> Any:
     """log(-log(r)) of radii r, given r^2."""
-    # Rounding may give 0 or 1. Their logarithms, -inf and 0, would make the result infinite.
+    # A square may be rounded to 0 or 1. The logarithms, -inf and 0, would give infinite results.
     limits = xp.finfo(square.dtype)
     least, most = float(limits.tiny), float(1 - limits.eps)
     return xp.log(-0.5 * xp.log(xp.clip(square, least, most)))
 
 
 def _inverse_softplus(xp: Any, logarithms: Any) -> Any:
-    """The inverse of softplus, given the logarithms of its values."""
+    """The inverse of softplus at ``exp(logarithms)``."""
     x = xp.exp(logarithms)
     return x + xp.log(-xp.expm1(-x))
 
 
 class StateSpaceSpec(Spec):
-    """Base of the descriptions of LRU and S5. Inputs are multiplied by ``b`` and enter a scan of P
-    complex states, which are multiplied by ``c``."""
+    """Base of the descriptions of LRU and S5. The inputs, multiplied by ``b``, enter a scan of P
+    complex states. The states, multiplied by ``c``, give the outputs."""
 
     state_size: int
 
@@ -82,21 +83,22 @@ class StateSpaceSpec(Spec):
 
 
 class LRUSpec(StateSpaceSpec):
-    """A step computes, with P = state_size complex states::
+    """A step computes, from the inputs u, with P = state_size complex states x::
 
         gate = exp(-exp(nu) + i exp(theta))
         x[t] = gate x[t-1] + sqrt(1 - |gate|^2) b u[t]
         y[t] = Re(c x[t]) + d u[t] + bias
 
-    The states are those of ``lru``. The outputs are linear in the inputs, and a stack has no
-    nonlinearity between its layers. 16-bit inputs are computed in float32.
+    The states are those of the function ``lru``. The outputs are linear in the inputs, and a stack
+    has no nonlinearity between its layers. For 16-bit types, the layer computes in float32.
 
     Other Parameters
     ----------------
     state_size:
         P, the number of complex states.
     r_min, r_max:
-        Radii of the ring on which gates start, ``0 <= r_min < r_max <= 1``.
+        Inner and outer radius of the ring that contains the initial gates. They satisfy
+        ``0 <= r_min < r_max <= 1``.
     max_phase:
         Largest angle of the initial gates, above 0 and up to 2 pi.
 
@@ -104,7 +106,7 @@ class LRUSpec(StateSpaceSpec):
     -----
     The parameters of a layer are real, so that every optimiser can update them:
 
-    - ``nu``, ``theta``, ``(P,)``.
+    - ``nu`` and ``theta``, ``(P,)``.
     - ``b``, ``(P, inputs, 2)``, and ``c``, ``(hidden_size, P, 2)``: real and imaginary parts.
     - ``d``, ``(hidden_size,)``, or ``(hidden_size, inputs)`` if the layer does not have hidden_size
       inputs.
@@ -112,9 +114,9 @@ class LRUSpec(StateSpaceSpec):
 
     The state is ``(num_layers * num_directions, *batch, P)``, complex.
 
-    Gates start uniform on the ring (lemma 3.2). Both parts of b start normal, of variance ``1 / (2
-    inputs)``, both parts of c of ``1 / P``. A vector d starts normal of variance 1, a matrix d of
-    ``1 / inputs``. The bias starts at 0.
+    Gates start uniform on the ring (lemma 3.2). The real and imaginary parts of b and c start
+    normal, of variance ``1 / (2 * inputs)`` for b and ``1 / P`` for c. A vector d starts normal of
+    variance 1, and a matrix d of variance ``1 / inputs``. The bias starts at 0.
 
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
@@ -146,23 +148,24 @@ class LRUSpec(StateSpaceSpec):
 
 
 class S5Spec(StateSpaceSpec):
-    """A step computes ``y[t]`` from this system, discretised. It has P = state_size / 2 complex
-    states, one of each conjugate pair::
+    """A step computes ``y[t]``, from the inputs u, by a discretised form of this system. The system
+    has P = state_size / 2 complex states x, one of each conjugate pair::
 
         dx/dt = lambda x + b u,  lambda = -exp(log_decay) + i frequency, step size exp(log_step)
         y[t] = 2 Re(c x[t]) + d u[t] + bias
 
-    The states are those of ``s5``. The outputs are linear in the inputs, and a stack has no
-    nonlinearity between its layers. 16-bit inputs are computed in float32. States decay without
-    inputs: the real part of lambda is always negative.
+    The states are those of the function ``s5``. The outputs are linear in the inputs, and a stack
+    has no nonlinearity between its layers. For 16-bit types, the layer computes in float32. States
+    decay without inputs: the real part of lambda is always negative.
 
     Other Parameters
     ----------------
     state_size:
         Real dimension of the state space, 2 P.
     blocks:
-        Number of equal blocks of the initial diagonal. ``state_size`` must be a multiple of
-        ``2 * blocks``, so that each block has whole conjugate pairs.
+        Number of blocks into which the initial values of lambda are divided. All blocks have equal
+        values. ``state_size`` must be a multiple of ``2 * blocks``, so that each block has whole
+        conjugate pairs.
     discretisation:
         ``"zero_order_hold"`` or ``"bilinear"``.
     dt_min, dt_max:
@@ -172,7 +175,7 @@ class S5Spec(StateSpaceSpec):
     -----
     The parameters of a layer are real, so that every optimiser can update them:
 
-    - ``log_decay``, ``frequency``, ``log_step``, ``(P,)``.
+    - ``log_decay``, ``frequency`` and ``log_step``, ``(P,)``.
     - ``b``, ``(P, inputs, 2)``, and ``c``, ``(hidden_size, P, 2)``: real and imaginary parts.
     - ``d``, ``(hidden_size,)``, or ``(hidden_size, inputs)`` if the layer does not have hidden_size
       inputs.
@@ -180,11 +183,10 @@ class S5Spec(StateSpaceSpec):
 
     The state is ``(num_layers * num_directions, *batch, P)``, complex.
 
-    The diagonal starts as the eigenvalues with positive imaginary part of the normal part of
-    HiPPO-LegS, in each block. b and c start normal, of variance ``1 / inputs`` and ``1 /
-    state_size``, and are then transformed to the basis of the eigenvectors. Step sizes start
-    log-uniform. A vector d starts normal of variance 1, a matrix d of ``1 / inputs``. The bias
-    starts at 0.
+    In each block, lambda starts at the eigenvalues of the normal part of HiPPO-LegS whose imaginary
+    parts are positive. b and c start normal, of variance ``1 / inputs`` and ``1 / state_size``, and
+    are then transformed to the basis of the eigenvectors. Step sizes start log-uniform. A vector d
+    starts normal of variance 1, and a matrix d of variance ``1 / inputs``. The bias starts at 0.
 
     Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 3.2,
     4.3 and appendix B.1. Decays as exponentials: Gu et al., On the Parameterization and
@@ -210,7 +212,7 @@ class S5Spec(StateSpaceSpec):
         arguments.check_discretisation(self._name, self.discretisation)
         finite = "a finite number above 0"
         self._check_number("dt_max", finite, lambda step: 0 < step < float("inf"))
-        expected = f"a step above 0, up to dt_max, {self.dt_max}"
+        expected = f"a step size above 0, up to dt_max, {self.dt_max}"
         self._check_number("dt_min", expected, lambda step: 0 < step <= self.dt_max)
 
     def _parameter_specs(self, inputs: int) -> Parameters:
@@ -218,7 +220,7 @@ class S5Spec(StateSpaceSpec):
         blocks, n = self.blocks, self.state_size // self.blocks
         frequencies, basis = legs_normal_part(n)
         parts = np.stack([basis.real, basis.imag], -1)
-        b = Product("npk,bni->bpik", parts * [1, -1], (blocks, n, inputs))  # with the conjugate
+        b = Product("npk,bni->bpik", parts * [1, -1], (blocks, n, inputs))  # conjugate basis
         c = Product("npk,hbn->hbpk", parts, (size, blocks, n))
         return {
             "log_decay": Parameter((states,), math.log(0.5)),
@@ -231,7 +233,7 @@ class S5Spec(StateSpaceSpec):
 
 
 class MambaSpec(Spec):
-    """A step computes::
+    """A step computes, from the inputs x::
 
         u, z = weight_in x
         v = silu(convolution of u by weight_conv + bias_conv)
@@ -252,7 +254,7 @@ class MambaSpec(Spec):
     expand:
         Channels of the scan, as a multiple of hidden_size.
     dt_rank:
-        R, the number of rows of ``low``. ``"auto"`` is hidden_size / 16, rounded up.
+        R, the number of elements of ``low``. ``"auto"`` is hidden_size / 16, rounded up.
 
     Notes
     -----
@@ -267,8 +269,8 @@ class MambaSpec(Spec):
     The state is a :class:`MambaState`.
 
     ``log_decay`` starts at log 1, ... log N (S4D-real: Gu et al., 2022), ``d`` at 1.
-    ``softplus(bias_delta)`` starts log-uniform from 1e-3 to 1e-1, ``weight_delta`` uniform in ``+-1
-    / sqrt(R)``. The others start as in torch.nn.Linear and torch.nn.Conv1d.
+    ``softplus(bias_delta)`` starts log-uniform from 1e-3 to 1e-1, and ``weight_delta`` uniform in
+    ``+-1 / sqrt(R)``. The others start as in torch.nn.Linear and torch.nn.Conv1d.
 
     Source: Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces (2023),
     sections 3.4 and 3.6.

@@ -7,9 +7,9 @@ Both texts are numpydoc docstrings: opening paragraphs, then sections. Two rules
   operation with the same name.
 - All other text of the binding follows the text of the operation in the same section.
 
-Parameters come in the order of the signature. Entries for other names are left out.
+Parameters come in the order of the signature. Entries for names outside the signature are left out.
 
-The documentation site loads this file by its path, so it imports nothing from the package.
+The documentation site loads this file by its path, so this file imports nothing from the package.
 """
 
 from __future__ import annotations

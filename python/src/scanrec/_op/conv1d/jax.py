@@ -58,7 +58,7 @@ def causal_conv1d(
     ----------
     x:
         ``(..., T, D)``, float32, float64, bfloat16 or float16. ``weight`` and ``bias`` have its
-        type, or float32 for 16-bit types.
+        type. If that is a 16-bit type, they may also be float32.
     initial_state:
         ``(..., W - 1, D)``, the inputs before the first step, 0 if absent.
     resets:
@@ -120,9 +120,9 @@ def causal_conv1d_update(
         buffer, in which input n has the position ``n % S``.
     conv_state_indices:
         int32 or int64, ``(B,)``: the rows of ``conv_state`` to update. ``conv_state`` then has any
-        number of rows, and the others do not change. No row may occur twice, which is
-        checked if the indices are known. An index that is out of range, such as -1, means padding:
-        the output is that of a zero state, and no state is written.
+        number of rows, and the others do not change. No row may occur twice, which is not checked
+        if the indices are traced or on a GPU. An index that is out of range, such as -1, means
+        padding: the output is that of a zero state, and no state is written.
 
     Returns
     -------

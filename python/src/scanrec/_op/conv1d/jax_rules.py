@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in JAX: their primitives, and a composition of JAX operations for all other
-derivatives.
+"""Causal convolutions in JAX: their primitives, and a composition of JAX operations.
+
+On CPUs, the composition gives the derivatives that have no kernel (forward mode and higher orders).
+On GPUs, it gives all results and derivatives.
 
 Operands have the axes of ``LAYOUT`` in ``spec.py``. Weight and bias have the type of the kernel's
 sums.
@@ -32,7 +34,7 @@ class _CausalConv1d(Fused):
         return arrays["weight"].dtype
 
     def dtype(self, name: str, arrays: Mapping[str, jax.Array]) -> np.dtype[Any]:
-        # States have the type of x, not the type of the sums.
+        # Final states have the type of x, not the type of the sums.
         return super().dtype("out" if primal_of(name) == "final_state" else name, arrays)
 
     def shape(self, name: str, problem: Any, arrays: Mapping[str, jax.Array]) -> Shape:
@@ -44,14 +46,15 @@ class _CausalConv1d(Fused):
     def composed(
         self, problem: Conv1dProblem, arrays: Mapping[str, jax.Array]
     ) -> dict[str, jax.Array]:
-        """Compute the outputs as a sum of one product per tap."""
+        """Compute the results. The outputs are sums of one product per tap."""
         x, weight = arrays["x"], arrays["weight"]
         batch, steps, channels = x.shape
         before = weight.shape[1] - 1
         past = arrays.get("initial_state", jnp.zeros((batch, before, channels), x.dtype))
         every = jnp.concatenate([past, x], 1).astype(weight.dtype)
         resets = arrays.get("resets", jnp.zeros((1, steps), np.bool_))
-        # The index of the sequence of each step. The initial state belongs to the first sequence.
+        # The index of the sequence to which each step belongs. It is 0 for the steps of the initial
+        # state and for those before the first reset.
         number = jnp.pad(jnp.cumsum(resets, 1), ((0, 0), (before, 0)))[..., None]
         out = arrays.get("bias", jnp.zeros((), weight.dtype))
         for k in range(before + 1):

@@ -21,7 +21,8 @@ CONV1D = Operation(
     on_gpu=False,
 )
 
-#: The axes of the arrays in the C interface and in JAX. In PyTorch time comes last.
+#: The axes of the arrays in the C interface and in JAX. "past" has the steps of a state. In
+#: PyTorch, "time" and "past" come last.
 LAYOUT = {
     **dict.fromkeys(("x", "out"), "batch time channel"),
     **dict.fromkeys(("initial_state", "final_state"), "batch past channel"),
@@ -62,7 +63,7 @@ def check_channels(
         arguments.check_shape(call, "bias", bias, (channels,), equal=True)
 
 
-#: The docstring of the convolution.
+#: The docstring that the bindings share.
 CAUSAL_CONV1D_DOC = """
 Compute a causal depthwise convolution along time, as Mamba, gated delta nets and other recurrent
 models do before their scans::
@@ -83,7 +84,7 @@ activation:
 
 Notes
 -----
-On a CPU the value and the gradient are one pass over memory each. Reverse mode keeps no array
-besides the arguments. Sums are taken in float32 for 16-bit types. Results do not depend on the
-number of threads. On a GPU the results are composed of the framework's operations.
+On a CPU, the outputs and their gradients take one pass over memory each. Reverse mode then keeps no
+array besides the arguments, and results do not depend on the number of threads. On a GPU, the
+results are composed of the framework's operations. Sums are taken in float32 for 16-bit types.
 """

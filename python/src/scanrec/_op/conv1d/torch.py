@@ -72,18 +72,18 @@ def causal_conv1d(
     activation: str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The arguments are those of ``causal_conv1d_fn`` of the package causal_conv1d. On a CPU,
-    tensors of any strides are read in place, and the outputs have the memory layout of ``x`` if it
-    has no gaps.
+    tensors of any strides are read in place. The outputs then have the memory layout of ``x`` if
+    its elements neither overlap nor leave gaps.
 
     Parameters
     ----------
     x:
-        ``(B, D, L)``, float32, float64, bfloat16 or float16. ``weight`` and ``bias`` have its type,
-        or float32 for 16-bit types.
+        ``(B, D, L)``, float32, float64, bfloat16 or float16. ``weight`` and ``bias`` have its type.
+        If that is a 16-bit type, they may also be float32.
     seq_idx:
-        int32 or int64, ``(B, L)``: the index of the sequence of each step. A sequence starts
-        wherever the index changes, and does not depend on earlier steps. Negative indices are
-        sequences too, unlike in the package.
+        int32 or int64, ``(B, L)``: the index of the sequence to which each step belongs. A sequence
+        starts wherever the index changes, and does not depend on earlier steps. Negative indices
+        are sequences too, unlike in the package.
     initial_states:
         ``(B, D, W - 1)``, the inputs before the first step, 0 if absent.
     return_final_states:
@@ -91,7 +91,7 @@ def causal_conv1d(
         W - 1 inputs, ``(B, D, W - 1)``, with 0 for inputs of earlier sequences. They are the
         ``initial_states`` for the next steps.
     final_states_out:
-        A tensor that receives the final states. The pair then contains this tensor.
+        A tensor that receives the final states. If a pair is returned, it contains this tensor.
 
     Returns
     -------
@@ -210,8 +210,8 @@ def causal_conv1d_update(
     Raises
     ------
     NotImplementedError:
-        A tensor requires gradients, outside ``torch.no_grad()``, or the call is under forward mode
-        or a transformation of ``torch.func``.
+        A tensor requires gradients outside ``torch.no_grad()``, or forward mode or a transformation
+        of ``torch.func`` is active.
     """
     given = x, conv_state, weight, bias
     is_plain = cache_seqlens is None and conv_state_indices is None
@@ -274,7 +274,7 @@ def _plan_of(tensors: Sequence[Any], silu: bool) -> Plan:
 
 
 def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
-    """Return the outputs of a step whose arguments have the plan's layouts."""
+    """Return the outputs of an update whose arguments have the plan's layouts."""
     x, state, weight, bias = given
     out = torch.empty_like(x)
     run_step(plan, (x, weight, bias, state, None, out, state), state, (_CALL, _NAMES))
@@ -319,8 +319,8 @@ def _update(
         exists = within[:, None, None]
         out, _ = convolve(problem, steps, weight, bias, torch.where(exists, past, 0), None)
         if len(at) > 0:
-            # An index that means padding repeats the write of the first valid index. If there is no
-            # valid index, all write the unchanged row of the first one.
+            # An index that means padding repeats the write of the first valid index. If no index is
+            # valid, all of them write one row back unchanged.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within, each, within.int().argmax())
             state.index_copy_(0, at[source], torch.where(exists, after, now)[source])
@@ -330,7 +330,7 @@ def _update(
 
 
 def _positions(lengths: Tensor, offsets: Tensor, like: Tensor) -> Tensor:
-    """Positions in the circular buffers of the inputs with numbers ``lengths + offsets``."""
+    """Return where in the circular buffers the inputs of numbers ``lengths + offsets`` are."""
     at = (lengths.long()[:, None] + offsets) % max(like.shape[-1], 1)
     return at[:, None].expand(-1, like.shape[1], -1)
 
@@ -354,7 +354,8 @@ keep_lazy_views(_op)  # _update resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:
-    """Raise NotImplementedError for the first argument whose derivative or batch would be lost."""
+    """Raise NotImplementedError for the first argument that autograd, forward mode or torch.func
+    must process."""
     for name, value in zip(("x", "conv_state", "weight", "bias"), tensors):
         if value is not None and is_recorded(value):
             expected = "a tensor without gradients, tangents or batching"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Causal convolutions in PyTorch: their two operators, and a composition of PyTorch operations for
-all other derivatives.
+"""Causal convolutions in PyTorch: operators for the value and the adjoint, and a composition of
+PyTorch operations. The composition is used on GPUs, under vmap, and for forward mode and higher
+orders.
 
-Tensors have the axes of the calls: x (B, D, L), weight (D, W) and resets (B, L). States (B, D, S)
+The axes of tensors are x (B, D, L), weight (D, W), bias (D) and resets (B, L). States (B, D, S)
 hold the last S inputs, with S of W - 1 or more. Weight and bias have the type of the kernel's sums.
 """
 
@@ -34,7 +35,8 @@ def run_conv1d(
     problem: Conv1dProblem,
     user: tuple[str, Mapping[str, str]] = ("causal_conv1d", _NAMES),
 ) -> None:
-    """Run a native call on tensors by their names. ``user`` has the names for errors."""
+    """Run a native call on named tensors. ``user`` has the names of the call and of arrays for
+    errors."""
     run_native(call, arrays, problem, describe, user)
 
 
@@ -54,7 +56,8 @@ def describe(arrays: Arrays, problem: Conv1dProblem) -> Described:
         if "past" in axes:
             boundary = of.removesuffix("_state")
             past[boundary] = extents["past"] = max(width - 1, tensor.shape[-1])
-        # A traced program may run with other shapes. Kernels would then read out of bounds.
+        # A traced program may run with shapes other than those of its trace. Without this check,
+        # kernels would read out of bounds.
         shape = [extents[axis] for axis in axes]
         check_shape("causal_conv1d", _NAMES.get(name, name), tensor.shape, shape, equal=True)
         strides = strides_of(tensor) if tensor.numel() > 0 else contiguous(tensor.shape)
@@ -69,7 +72,8 @@ class _Conv1d(Fused):
     required = ("x", "weight")
 
     def new(self, problem: Any, tensors: dict[str, Any], name: str) -> Tensor:
-        """Outputs have the memory layout of x, and gradients that of their operands."""
+        """Outputs have the memory layout of x, and gradients that of their operands. The channels
+        of final states are contiguous."""
         x = tensors["x"]
         if name == "final_state":
             batch, channels, _ = x.shape
@@ -82,7 +86,7 @@ class _Conv1d(Fused):
         run_conv1d(call, arrays, problem)
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
-        """Compute PyTorch's convolution, or one product per tap if there are resets."""
+        """Compute PyTorch's convolution, or one product per tap if there are resets or no steps."""
         x, weight, bias, initial, resets = tensors
         channels, steps, before = x.shape[1], x.shape[2], weight.shape[1] - 1
         now = x.to(weight.dtype)
@@ -94,7 +98,8 @@ class _Conv1d(Fused):
         if resets is None and steps > 0:
             out = conv1d(every, weight.unsqueeze(1), bias, groups=channels)
         else:
-            # The index of the sequence of each step. The initial state belongs to the first one.
+            # The index of the sequence to which each step belongs. It is 0 for the steps of the
+            # initial state and for those before the first reset.
             starts = torch.zeros_like(x[:, 0], dtype=torch.bool) if resets is None else resets
             number = pad(starts.cumsum(-1), (before, 0)).unsqueeze(1)
             out = torch.zeros_like(now)

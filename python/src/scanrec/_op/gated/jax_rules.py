@@ -2,8 +2,8 @@
 """QRNN pooling in JAX. Kernels compute the value and the adjoint. All other derivatives are
 composed of activations and linear scans.
 
-Pre-activations are arrays of the rank of the problem, or one array that stacks them along one more
-axis. The stack is then passed as the candidate, and the gates are absent.
+Pre-activations are arrays with as many axes as ``problem.shape``, or one array that stacks them
+along one more axis. Such a stack is passed as the candidate, and the gates are absent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _GatedScan(ComputedScan):
     def states(self, problem: Problem, arrays: Arrays) -> Any:
         if not problem.recompute:
             return arrays["state"]
-        # The checkpoints are not the states, so a second call recomputes the states.
+        # Only checkpoints were kept, so compute the value again, this time with all states.
         name = _result_with_states(problem, arrays)
         return self.value(problem, arrays, {name: problem.shape})[name]
 
@@ -82,9 +82,9 @@ class _GatedScan(ComputedScan):
 
     def linearised(self, problem: Problem, arrays: Arrays, nonzero_tangents: Arrays) -> Arrays:
         # If only the initial state has a tangent, the input of the linear scan is not needed, so a
-        # number replaces candidate and input gate. Arrays whose types say how they are split over
-        # devices are kept, since the type of a number cannot say that. So is a stack, since it
-        # includes the forget gate.
+        # number replaces candidate and input gate. If the type of an array says how it is split
+        # over devices, all arrays are kept, since the type of a number cannot say that. A stack is
+        # kept too, since it includes the forget gate.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
         if not is_whole or nonzero_tangents.keys() != {"initial_state"}:
             return arrays
