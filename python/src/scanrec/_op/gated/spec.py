@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The description of ``qrnn_pool``."""
+"""The description of ``qrnn_pool``, and the linear scan that computes its states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..spec import Operation
 
 __all__ = ["GATED", "GATES", "QRNN_POOL_DOC", "linear_steps"]
 
-#: The pre-activations. f-pooling has the first two, fo-pooling three, ifo-pooling all.
+#: The pre-activations. f-pooling reads the first two, fo-pooling the first three, ifo-pooling all.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
 
 GATED = Operation(
@@ -24,13 +24,13 @@ GATED = Operation(
 def linear_steps(
     xp: Any, sigmoid: Callable[[Any], Any], parts: Sequence[Any], forget_bias: float, zoneout: Any
 ) -> tuple[Any, Any, Any]:
-    """Return the gate and the input of the linear scan that computes the pooling, and the output
-    gate or None.
+    """Return the gate and the input of the linear scan that computes the states, and the output
+    gate. The output gate is None in f-pooling.
 
     Parameters
     ----------
     xp, sigmoid:
-        The elementwise functions of a framework.
+        The framework's module of elementwise functions, and its sigmoid.
     parts:
         The pre-activations, in the order of ``GATES``.
     """
@@ -70,12 +70,12 @@ pre:
     - a tuple or list of n arrays. The candidate, ``(..., T, C)``, has the shape of the result. The
       gates have any shapes that broadcast to it.
 pool:
-    ``"f"``, ``"fo"`` or ``"ifo"``.
+    The kind of pooling: ``"f"``, ``"fo"`` or ``"ifo"``.
 axis:
     The time axis. Packed pre-activations are side by side along the last axis that is not time.
 zoneout:
     Booleans that broadcast to the output. Where one is True, the state keeps its value, whatever
-    the gates are. The other steps are not rescaled.
+    the gates are. Unlike dropout, zoneout does not rescale the other states.
 forget_bias:
     A number added to the pre-activation of the forget gate. With 1 or 2, an untrained network keeps
     most of its state from step to step.

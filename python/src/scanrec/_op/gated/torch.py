@@ -60,7 +60,7 @@ def qrnn_pool(
     Raises
     ------
     NotImplementedError:
-        As in :func:`linear_scan`.
+        The call is under nested levels of forward mode that :func:`linear_scan` does not support.
     """
     call = "qrnn_pool"
     reverse = arguments.flag(call, "reverse", reverse)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling in PyTorch: its two operators, and a composition of PyTorch operations for all other
-derivatives.
+"""QRNN pooling in PyTorch: the operators of the forward call and of its adjoint, and a composition
+of PyTorch operations for the derivatives that have no operator (forward mode and higher orders).
 
-Pre-activations are tensors of the rank of the problem, or one tensor that stacks them along one
-more axis. The stack is then passed as the candidate, and the gates are absent.
+Pre-activations are separate tensors of the rank of ``GatedProblem.shape``, or one tensor that
+stacks them along a further axis. Such a stack is passed as the candidate, and the gates are absent.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _CALL = "qrnn_pool"
 
 
 class GatedProblem(NamedTuple):
-    """The shape and the options of a call."""
+    """The shape of the output, and the options of a call."""
 
     shape: tuple[int, ...]
     axis: int
     reverse: bool
     stack: int = -1  #: the axis along which one tensor stacks the pre-activations, or -1
     forget_bias: float = 0.0
-    recompute: bool = False  #: keeps checkpoints for the adjoint instead of states
+    recompute: bool = False  #: whether the adjoint gets checkpoints instead of states
 
 
 def _describe(arrays: Arrays, problem: GatedProblem) -> Described:
@@ -75,7 +75,8 @@ def _describe(arrays: Arrays, problem: GatedProblem) -> Described:
 
 class _Gated(Fused):
     operation, problem = GATED, GatedProblem
-    # A stack is passed as the candidate: PyTorch cannot batch operators with a list of tensors.
+    # A stack of pre-activations is one tensor, passed as the candidate, so the gates may be absent.
+    # PyTorch could not batch an operator with a list of tensors.
     required = ("candidate",)
 
     def new(self, problem: GatedProblem, tensors: Arrays, name: str) -> Tensor:
@@ -106,7 +107,7 @@ class _Gated(Fused):
         return output.to(dtype), final
 
     def _reads_states(self, problem: GatedProblem, needs: Sequence[bool]) -> bool:
-        """Whether gradients read states, as those of the forget gate and the output gate do."""
+        """Whether the needed gradients read states. Those of the forget and output gate do."""
         return needs[0] if problem.stack >= 0 else any(needs[1:3])
 
     def keeps(self, problem: GatedProblem, tensors: Any, needs: Sequence[bool]) -> bool:
@@ -143,5 +144,5 @@ _FUSED = _Gated()
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def gated_scan(problem: GatedProblem, *tensors: Tensor | None) -> Any:
-    """Return output and final state under any transformation."""
+    """Return output and final state, under any transformation of PyTorch."""
     return _FUSED.run(problem, *tensors)

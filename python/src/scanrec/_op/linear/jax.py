@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` in JAX: checks and aligns the arguments, then binds the primitive."""
+"""``linear_scan`` in JAX. It checks and converts its arguments, then binds a primitive."""
 
 from __future__ import annotations
 
@@ -63,24 +63,25 @@ def linear_scan(
     Parameters
     ----------
     axis_name:
-        The axis or axes of the mesh that time is split over, within ``shard_map``, in the form that
-        the collectives of ``jax.lax`` take. Each device has one part of the sequence, in the order
-        of devices. Arrays that explicit sharding splits along time do not need this argument.
+        Within ``shard_map``, the axis or axes of the mesh that time is split over, in the form that
+        the collectives of ``jax.lax`` take. Each device has one part of the sequence. The parts
+        follow the order of devices. Arrays that explicit sharding splits along time do not need
+        this argument.
 
         - ``initial_state`` belongs to the whole sequence. The device where the scan starts reads
           it.
         - The final state belongs to the whole sequence, and all devices get it.
-        - A reverse scan also needs the reset of the first step after the part. It comes from the
-          next device, unless ``resets`` has that further step.
+        - ``resets`` belong to the part. A reverse scan also needs the reset of the first step after
+          the part. It comes from the next device, unless ``resets`` has that further step.
         - The devices exchange about two numbers per sequence and device for the call, or three with
           ``resets``, and one for the gradient.
 
     Notes
     -----
     Supported: forward and reverse mode of any order, ``vmap``, ``jit`` and ``checkpoint``.
-    ``docs/python_derivatives.md`` has a table. Gradients of complex arrays are not conjugated, as
-    JAX defines them. If a loss uses only the states or only the final state, the cotangent of the
-    other is neither read nor written.
+    A table in ``docs/python_derivatives.md`` has the details. Gradients of complex arrays are not
+    conjugated, as JAX defines them. If a loss uses only the states or only the final state, the
+    cotangent of the unused result is neither read nor written.
     """
     call = "linear_scan"
     reverse = arguments.flag(call, "reverse", reverse)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear scans in JAX whose gate and input are computed from the operands: the rules of their
-tangents, and the primitives of scans of logarithms."""
+"""Linear scans in JAX whose gate and input are computed from the operands: the base class, which
+defines their tangents, and the primitives of scans of logarithms."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from .spec import LINEAR, LOG_GATE, LOG_INPUT
 
 __all__ = ["LOG_SCAN", "ComputedScan"]
 
-#: Gate, input, and the factor of the states in the output, None if there is no factor.
+#: The gate, the input, and the factor that multiplies the states to give the output. Without a
+#: factor, the last entry is None, and the states are the output.
 Steps: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
 class ComputedScan(Scans):
-    """A linear scan whose gate and input are computed from the operands. Value and adjoint are
-    kernels. The tangent differentiates the computation first, and then the linear scan."""
+    """A linear scan whose gate and input are computed from the operands. The value (the forward
+    computation) and the adjoint are kernels. The tangent is composed: it computes the tangents of
+    gate and input, and then that of the linear scan."""
 
     def has_kernel(self, kind: str) -> bool:
         return kind != "jvp"
 
     def steps(self, problem: Problem, arrays: Arrays) -> Steps:
-        """Return the gate, the input, and the factor of the states in the output or None. All are
-        in the type in which kernels compute, with extent 1 in time if the operands have it."""
+        """Return gate, input and factor (see ``Steps``), in the type in which kernels compute. Each
+        has extent 1 in time if the operands that it depends on have this extent."""
         raise NotImplementedError
 
     def reads_states(self, problem: Problem, names: Names) -> bool:
@@ -138,7 +140,8 @@ class _LogScan(ComputedScan):
             return super().tangent_of_scan(problem, arrays, given)
         # Scan the tangents with the log gates: exp() would round gates close to 1.
         if given["gate_tangent"] is not None:
-            # gate_tangent * previous state is the tangent of a scan whose gates are 0.
+            # The input of this scan, gate_tangent * previous state + input_tangent, is the tangent
+            # of a scan whose gates are 0.
             now = {**given, "gate": jnp.zeros_like(gate), "initial_tangent": None}
             shapes = {"state_tangent": problem.shape}
             tangent_in = LINEAR_SCAN.jvp(problem.linear, now, shapes)["state_tangent"]

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Linear scans in JAX: their primitives and derivatives.
 
-Value, tangent and adjoint are kernels. The rules are composed of these kernels:
+Value (the forward computation), tangent and adjoint are kernels. The rules of differentiation are
+composed of these kernels:
 
-========= ====================================== ===========================
-primitive its tangent                            its transpose
-========= ====================================== ===========================
-value     tangent                                adjoint
-tangent   tangent of an equivalent scan          adjoint
-adjoint   tangent of an equivalent reversed scan tangent
-========= ====================================== ===========================
+========= =============================== =============
+primitive its tangent                     its transpose
+========= =============================== =============
+value     tangent                         adjoint
+tangent   tangent of an equivalent scan   adjoint
+adjoint   adjoint with further cotangents tangent
+========= =============================== =============
 """
 
 from __future__ import annotations
@@ -113,10 +114,11 @@ class _LinearScan(Scans):
     def _adjoint_jvp(
         self, params: Params, arrays: Arrays, nonzero_tangents: Arrays
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        """The tangent of the adjoint without the gradient of the gate.
+        """The gradients of input and initial state, and the tangents of these gradients.
 
-        This part of the adjoint is a scan in the opposite direction, linear in its cotangents. Its
-        results, multiplied by a tangent of the gate, are further cotangents.
+        The gradients come from a scan in the opposite direction, which is linear in its cotangents.
+        For their tangents, the tangent of the gate times the gradient of the input is a further
+        cotangent.
         """
         problem, wanted = params.problem, params.shapes
         if "gate" in nonzero_tangents:
@@ -154,14 +156,15 @@ class _LinearScan(Scans):
 
 
 def _before(arrays: Arrays, problem: Problem, dtype: DTypeLike) -> jax.Array:
-    """The state before every step."""
+    """The state before every step of the scan."""
     state = jnp.broadcast_to(arrays["state"], problem.shape).astype(dtype)
     return _shifted(state, arrays.get("initial_state"), problem.axis, back=problem.reverse)
 
 
 def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) -> jax.Array:
     """Move x one step later in time, or one step earlier with ``back``. The step that becomes free
-    gets ``first``, or 0 if ``first`` is None. Padding keeps the sharding of arrays."""
+    gets ``first``, or 0 if ``first`` is None. The shift is computed by padding, which keeps the
+    sharding of arrays."""
     steps = x.shape[axis]
     if steps == 0:
         return x
@@ -176,7 +179,7 @@ def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) ->
 
 
 def resets_of(resets: jax.Array, problem: Problem) -> jax.Array:
-    """Whether a reset separates each step from the one before it in the scan."""
+    """For each step, whether a reset separates it from the previous step of the scan."""
     # In a reverse scan the reset of step t + 1 separates step t from step t + 1.
     if resets.shape[problem.axis] > problem.steps:
         first = 1 if problem.reverse else 0

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Time split over devices in JAX.
 
-Each device has a part of the steps. The composed maps of all earlier parts give the initial state
-of its part::
+Each device has a part of the steps. A part maps the state before it to the state at its end. The
+maps of all parts that are earlier in the scan, composed, give the state before a part::
 
-    part k maps the state x before it to the state a_k x + u_k at its end
+    part k maps the state h before it to the state a_k h + u_k at its end
     a_k    product of its gates
     u_k    its final state if it starts from 0
 
-Devices exchange the maps by one all-gather, or in about log2(devices) rounds by doubling. The maps
-have a few numbers per sequence. They form a linear recurrence too. After an all-gather, the same
-scan computes it. Let h be the state before a part, dh its tangent, and x the states of the part.
-The value and the derivatives of x are:
+Devices exchange the maps by one all-gather, or in about log2(devices) rounds of messages by
+doubling. The maps have a few numbers per sequence. They are the steps of a linear recurrence too,
+which a linear scan computes after an all-gather. Let x be the states of a part, and dh the tangent
+of h. The value and the derivatives of x are:
 
-======== ======================================================
-value    x = scan(h)
-tangent  tangent with dh = 0 + tangent with dh only
-gradient the transpose of both terms: a message, then an adjoint
-======== ======================================================
+======== ================================================================
+value    scan from h
+tangent  (tangent with dh = 0) + (tangent from dh alone)
+gradient transpose of the second term (a message), then that of the first
+======== ================================================================
 
-A gradient reads the arrays that an adjoint reads. It reads the gates and cotangents a second time,
-to compute the message that the devices exchange.
+A gradient reads the arrays that the adjoint of an unsplit scan reads. It reads the gates and
+cotangents a second time, to compute the message that the devices exchange.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ from .spec import LOG_GATE
 
 __all__ = ["scan_parts"]
 
-#: The latency of a message, in bytes: 10 us at 100 GB/s. Doubling (``_by_doubling``) sends messages
-#: in about log2(devices) rounds. It is used if an all-gather would send more bytes than doubling,
-#: by more than this number.
+#: The latency of a message, in bytes: 10 us at 100 GB/s. Maps are composed by doubling
+#: (``_by_doubling``) only if it sends fewer bytes than an all-gather, by more than this number.
 _MORE_BYTES = 1 << 20
 
 
@@ -105,7 +104,7 @@ def _on_each(
     part = part._replace(is_doubling=part.doubling_is_faster(product, arrays.get("resets")))
     out = _run(part, product, *(arrays[name] for name in params.operands))
     found = dict(zip(params.shapes, out))
-    if "final_state" in found:  # every device gets that of the whole sequence
+    if "final_state" in found:  # every device gets the final state of the whole sequence
         final = jnp.where(part.position == part.parts - 1, found["final_state"], 0)
         found["final_state"] = jax.lax.psum(final, names)  # type: ignore[no-untyped-call]
     return found
@@ -114,11 +113,13 @@ def _on_each(
 class _Part(NamedTuple):
     """A call on one device's part of the steps. The parts are in the order of the scan.
 
-    Named arrays describe the map of a part:
+    Arrays with these names describe the map of a part, or, once gathered, the maps of all parts
+    side by side in time:
 
     - "products": the products of gates, with one axis less if all parts have the same product.
-    - "resets": 1 if a reset separates the end of the part from the state before the part, else 0.
-    - "ends": the final states if the part starts from 0.
+    - "resets": 1 if a reset separates the end of a part from the state before the part, else 0.
+    - "ends": the final states if parts start from 0, except that the first part starts from the
+      initial state.
     """
 
     scan: Scans
@@ -146,7 +147,7 @@ class _Part(NamedTuple):
         """The array of the part that is ``by`` parts earlier. The first ``by`` parts get zeros.
 
         With several axes, ppermute numbers devices in the order of the mesh. The other collectives
-        number them in the order of the names.
+        number them in the order of the names, so an all-gather takes the place of ppermute.
         """
         if len(self.names) > 1:
             every = jax.lax.all_gather(x, self.names)
@@ -161,7 +162,7 @@ class _Part(NamedTuple):
 
     def with_reset_after(self, resets: jax.Array, after: jax.Array | None) -> jax.Array:
         """The resets of a part. A reverse scan also reads the reset of the step after the part,
-        which another device has."""
+        which the next device has. After the last part it is ``after``, if present."""
         steps, axis = self.problem.steps, self.problem.axis
         if not self.problem.reverse or resets.shape[axis] != steps or steps == 0:
             return resets
@@ -174,8 +175,8 @@ class _Part(NamedTuple):
 
     def product(self, arrays: Arrays, is_shared: bool) -> jax.Array:
         """The product of a part's gates, with extent 1 in time and wherever gates and resets
-        broadcast. In a linear scan without resets, one gate may serve all steps of all devices. The
-        product is then a power of this gate and has one axis less."""
+        broadcast. In a linear scan without resets, the product of a gate that is constant in time
+        is a power. If all devices share this gate, the product has one axis less."""
         problem, resets = self.problem, arrays.get("resets")
         gate = self.scan.gate(problem, arrays)
         dtype = boundary_dtype(gate.dtype)
@@ -213,7 +214,7 @@ class _Part(NamedTuple):
 
     def gathered(self, maps: Arrays) -> Arrays:
         """Gather the maps of all parts, side by side in time, by one all-gather. With doubling,
-        return only the map of this part."""
+        return only the map of this part. A product that all parts share remains as it is."""
         rank, axis = len(self.problem.shape), self.problem.axis
         sent = {name: x for name, x in maps.items() if x.ndim == rank}
         if self.is_doubling or not sent:
@@ -228,7 +229,8 @@ class _Part(NamedTuple):
         return out
 
     def entering(self, maps: Arrays) -> jax.Array:
-        """The state before this part, given the gathered maps. It is 0 for the first part."""
+        """The state before this part, given the result of ``gathered``. It is 0 for the first
+        part."""
         ends, product, axis = maps["ends"], maps["products"], self.problem.axis
         is_shared = product.ndim < ends.ndim
         product = jnp.expand_dims(product, axis) if is_shared else product
@@ -236,7 +238,7 @@ class _Part(NamedTuple):
             return self._by_doubling(product, is_shared, ends, maps.get("resets"))
         arrays = {"gate": product, "input": ends}
         if "resets" in maps:
-            # A reverse scan reads the reset of the following step.
+            # A reverse scan reads the reset of step t + 1 at step t, so move resets one step later.
             more = [(int(self.problem.reverse and i == axis), 0) for i in range(ends.ndim)]
             arrays["resets"] = jnp.pad(maps["resets"] != 0, more)
         problem = Problem(ends.shape, axis, self.problem.reverse)
@@ -270,8 +272,8 @@ class _Part(NamedTuple):
 
 
 def _finite(product: jax.Array) -> jax.Array:
-    """Clip products that overflow to the largest number, so that 0 times a product is 0, not NaN. A
-    map then takes the state 0 to u_k."""
+    """Limit products to the largest finite numbers. A product that overflows, times the state 0, is
+    then 0 and not NaN, so that the map takes the state 0 to u_k."""
     most = np.finfo(product.dtype).max
     clipped = partial(jnp.clip, min=-most, max=most)
     if jnp.iscomplexobj(product):
@@ -338,8 +340,9 @@ def _run_jvp(part: _Part, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -
     moves["entering"] = before + own.get("initial_tangent", 0)
     if not isinstance(product_t, SymbolicZero):
         moves |= part.gathered({"products": product_t})
+    # The tangents of residuals and of reset masks are 0, and so are those of constant products.
     out = [values[name] for name in params.shapes]
     return out, [
-        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # a residual
+        moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)
         for name, x in zip(params.shapes, out)
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` and its derivatives on NumPy arrays of any strides, which are read in place."""
+"""``linear_scan`` and its derivatives on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Gradients", "linear_scan", "linear_scan_jvp", "linear_scan_vjp"]
 class Gradients(NamedTuple):
     """The gradients that :func:`linear_scan_vjp` returns, None for operands not in ``wrt``."""
 
-    # Any: type checkers then accept a requested gradient without a test for None.
+    # "| Any" lets type checkers accept a requested gradient without a test for None.
     gate: NDArray[Any] | Any
     input: NDArray[Any] | Any
     initial_state: NDArray[Any] | Any
@@ -57,9 +57,9 @@ def linear_scan(
     log_input: bool = False,
     return_final: bool = False,
 ) -> NDArray[Any] | tuple[NDArray[Any], NDArray[Any]]:
-    """Arrays of any strides are read in place, and results are in C order. bfloat16 arrays are
-    those of ``ml_dtypes``. The GIL is released during the scan. Derivatives:
-    :func:`linear_scan_vjp`, :func:`linear_scan_jvp`.
+    """Aligned arrays in the type of the call are read in place, with any strides of whole elements.
+    Results are in C order. bfloat16 arrays are those of ``ml_dtypes``. The GIL is released during
+    the scan. Derivatives: :func:`linear_scan_vjp`, :func:`linear_scan_jvp`.
     """
     call, values = "linear_scan", (gate, input, initial_state, resets)
     reverse = arguments.flag(call, "reverse", reverse)
@@ -114,8 +114,8 @@ def linear_scan_vjp(
     Returns
     -------
     :class:`Gradients`. The gradient of the gate has the shape of the gate. If the gate broadcasts,
-    its gradient is a sum in a fixed order, computed in a wider type. The gradient of the initial
-    state has the shape of the final state.
+    its gradient is a sum in a fixed order. Long sums are accumulated in float64 or complex128. The
+    gradient of the initial state has the shape of the final state.
     """
     call = "linear_scan_vjp"
     if type(wrt) is not tuple:
@@ -194,11 +194,11 @@ def linear_scan_jvp(
     initial_tangent:
         Any shape that broadcasts to that of the final state.
     return_final:
-        Whether to return the tangents of the states and of the final state.
+        Whether to return a pair: the tangents of the states and of the final state.
 
     Returns
     -------
-    The tangent of the states, or both tangents.
+    The tangent of the states, or the pair.
     """
     call = "linear_scan_jvp"
     values = (gate, initial_state, resets, state, gate_tangent, input_tangent, initial_tangent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checked calls on NumPy arrays, kept as plans for later calls on arrays of the same layout."""
+"""Checks of calls on NumPy arrays, and plans that later calls with the same layouts reuse."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class _Plan(NamedTuple):
     """A checked call without its arrays."""
 
     prepared: native.Prepared
-    operands: Sequence[tuple[int, DType | None]]  #: (index of a value, type of its copy or None)
+    #: (index of a value, type to convert it to or None to read it in place)
+    operands: Sequence[tuple[int, DType | None]]
     results: list[tuple[tuple[int, ...], DType]]
 
     def run(self, values: Sequence[Any]) -> list[Array]:
-        """Return the results of the call on values of the plan's layout."""
+        """Run the call on values with the layouts of the plan, and return the results."""
         arrays = [
             values[index] if dtype is None else _ready(values[index], dtype)
             for index, dtype in self.operands
@@ -48,8 +49,8 @@ _plans: Plans[_Plan] = Plans()
 
 
 def layout(value: Any) -> Any:
-    """Return the part of a plan's key for an argument. A value that is neither an array nor a
-    number gets a key that equals no other key."""
+    """Return the part of a plan's key for an argument. A value whose type is not in ``_KINDS`` gets
+    a key that equals no other key."""
     if value is None:
         return None
     kind = type(value)
@@ -65,7 +66,7 @@ _KINDS = frozenset((
 
 
 def run_again(key: Key, values: Sequence[Any]) -> list[Array] | None:
-    """Return the results of a call that was checked before, else None."""
+    """Run a call if there is a plan for it, and return its results. Otherwise return None."""
     try:
         plan = _plans.get(key)
     except TypeError:  # an axis or a name that cannot be hashed
@@ -100,7 +101,7 @@ class Checked:
     full:
         The name of the operand that has the shape of the sequences.
     values:
-        The arrays that the call reads, by name.
+        The values of the arrays that the call reads, by name. Those of absent arrays are None.
     axis, reverse, logarithms:
         The options of the call.
     """
@@ -184,7 +185,8 @@ class Checked:
         self.strides[name] = strides
 
     def run(self, key: Key, values: Sequence[Any]) -> list[Array]:
-        """Return the results. Keep the plan if each value is an array, a number or None."""
+        """Run the call and return its results. Keep the plan if the type of each value is in
+        ``_KINDS``."""
         prepared = native.Prepared(
             self.call,
             self.strides,
@@ -237,7 +239,7 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
             continue
         found = arguments.array_of(call, of, value).dtype.newbyteorder("=")
         if _name(found) not in arguments.BOUNDARY_DTYPES:
-            continue  # a later check raises an error with its name
+            continue  # a later check raises an error that names the array
         if is_boundary(of) and found == arguments.BOUNDARY_DTYPES[_name(dtype)]:
             continue
         try:
@@ -248,9 +250,9 @@ def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> D
 
 
 def _ready(value: Any, dtype: DType) -> Array:
-    """Return an array that the library can read. It is a copy only if the value has another type or
-    byte order, is not aligned, or has strides that are not whole elements. Plans rely on this: the
-    strides of a copy follow from those of the array."""
+    """Return an array that the library can read. An array is copied only if it has another type or
+    byte order, is not aligned, or has strides that are not whole elements. Plans rely on this:
+    whether an array is copied, and the strides of the copy, depend only on its layout."""
     array = np.asarray(value, dtype)
     whole = all(s % array.itemsize == 0 for s, n in zip(array.strides, array.shape) if n > 1)
     return array if array.flags.aligned and whole else array.copy()

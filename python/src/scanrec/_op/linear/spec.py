@@ -30,15 +30,16 @@ gate:
     ``(B, T, 1)`` for gates that all channels share. Broadcasting expands neither the gate nor its
     gradient in memory.
 input:
-    ``(..., T, C)`` by default. The result has the same shape. Types are float16, bfloat16, float32,
-    float64, complex64 and complex128. The framework's rules promote arguments of different types.
+    An array of shape ``(..., T, C)`` with the default ``axis``. The result has the shape of
+    ``input``. Types are float16, bfloat16, float32, float64, complex64 and complex128. The
+    framework's rules promote arguments of different types.
 axis:
     The time axis of ``input``.
 log_gate, log_input:
     Whether ``gate`` or ``input`` holds logarithms. All types must then be real. With both, the scan
     is ``state[t] = exp(gate[t]) * state[t-1] + exp(input[t])``. The logarithm of 0 is -inf.
-    Gradients are with respect to the logarithms. The exponentials are computed as the arrays are
-    read, and are not stored.
+    Gradients are with respect to the logarithms. The kernels compute the exponentials while they
+    read the arrays, and do not store them.
 
 Returns
 -------

@@ -68,7 +68,7 @@ def linear_scan(
         follow the order of ranks, unless ``ranges`` says otherwise.
 
         - ``initial_state`` belongs to the whole sequence. The process where the scan starts uses
-          it. If it requires a gradient, all processes pass it.
+          it. If it requires a gradient, all processes must pass a tensor that does.
         - The final state belongs to the whole sequence, and all processes get it.
         - ``resets`` belong to the part. A reverse scan also needs the reset of the first step after
           the part. It comes from the next rank, unless ``resets`` has that further step.
@@ -81,7 +81,8 @@ def linear_scan(
     ranges:
         The steps of each process. By default each has one part, in the order of ranks.
         ``ranges[r]`` lists the ranges (begin, end) of the whole sequence that are side by side in
-        the tensors of rank r. The zig-zag order of ring attention, in chunks of n steps, is
+        the tensors of rank r. The zig-zag order of ring attention, for P processes and chunks of n
+        steps, is
         ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. With
         ``ranges``, the processes exchange the numbers above for each range. ``resets`` then has
         exactly the steps of this process, without the further step that is allowed otherwise.
@@ -93,20 +94,21 @@ def linear_scan(
         over reverse mode. PyTorch would silently compute wrong values for these. With ``group``,
         forward mode and ``torch.func`` are not supported.
     RuntimeError:
-        Another process of ``group`` failed before the call; the message gives its rank. Or shapes,
-        types, options or ``requires_grad`` differ between the processes.
+        Another process of ``group`` raised an error instead of taking part in the call; the message
+        gives its rank. Or shapes, types, options or ``requires_grad`` differ between the processes.
 
     Notes
     -----
     Supported: eager mode, backward, double backward, forward mode, ``torch.func``,
     ``torch.compile`` and ``torch.export``. Tensors of any strides are read in place, and results
     are contiguous. Gradients of complex tensors are conjugated, as PyTorch defines them.
-    ``torch.get_num_threads()`` threads run the scan.
+    On CPUs, ``torch.get_num_threads()`` threads run the scan.
 
-    DTensors: the result has the placements of ``input``, and the placements of the other arguments
-    follow from them. Any axis may be split. Time may be split over one dimension of the mesh,
-    without ``group``. The other arguments are DTensors or numbers, not other tensors. Gradients are
-    DTensors. ``log_gate`` and ``log_input`` are not supported.
+    DTensors: the result has the placements of ``input``, with Replicate in place of Partial. The
+    placements of the other arguments follow from them. Any axis may be split, but time over one
+    dimension of the mesh at most. ``group`` is not needed for this. The other arguments are
+    DTensors or numbers, not other tensors. Gradients are DTensors. ``log_gate`` and ``log_input``
+    are not supported.
     """
     call = "linear_scan"
     reverse = arguments.flag(call, "reverse", reverse)
@@ -149,8 +151,8 @@ def linear_scan(
 def _aligned(
     gate: Any, input: Any, initial_state: Any, resets: Any, axis: SupportsIndex
 ) -> tuple[tuple[Tensor, Tensor, Maybe, Maybe], int]:
-    """Return tensors of one type, with the rank of the input, and the axis counted from the
-    front."""
+    """Return the tensors in the rank of the input and the types of the call, and the time axis
+    counted from the front."""
     call = "linear_scan"
     shape, device = tuple(check_tensor(call, "input", input).shape), input.device
     values = {"input": input, "gate": gate, "initial_state": initial_state}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Scans of DTensors: each process scans its part. The placements tell which dimension of the mesh
-splits time. Sequences are independent, so their axes may be split in any way."""
+splits time. Sequences are independent, so all axes other than time may be split in any way."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def _within(placement: Placement, axes: Sequence[int]) -> Placement:
 def _local(
     x: DTensor, rank: int, placements: Sequence[Placement], of_input: Sequence[Placement]
 ) -> Tensor:
-    """Return this process's part of a tensor that broadcasts to an input of these placements."""
+    """Return this process's part of a tensor that broadcasts to a shape of this rank and these
+    placements. ``of_input`` are the placements of the input."""
     own: list[Placement] = []
     grads: list[Placement] = []
     for p, of in zip(placements, of_input):

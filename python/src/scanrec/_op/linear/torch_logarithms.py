@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` of logarithms in PyTorch, and the derivatives of the operators with and without
-logarithms."""
+"""``linear_scan`` of logarithms in PyTorch, and the derivatives of the operators of linear scans,
+with and without logarithms."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _LOGARITHMS = _Logarithms()
 
 @in_graph
 def scan_logarithms(problem: Problem, *tensors: Maybe) -> tuple[Tensor, ...]:
-    """Return states and final state under any transformation."""
+    """Return states and final state, under any transformation of PyTorch."""
     return _LOGARITHMS.run(problem, *tensors)
 
 
@@ -100,8 +100,7 @@ def _check_forward_mode() -> None:
     """Raise NotImplementedError for nested levels of forward mode.
 
     PyTorch's rule for autograd functions gives wrong values for these. ``torch_rules.scan`` has a
-    workaround for scans. There is none for the tangent and the adjoint of a scan in a traced
-    program.
+    workaround for scans. The tangent and the adjoint of a scan in a traced program have none.
     """
     if levels().count("Jvp") > 1:
         raise NotImplementedError(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans of small eager scans, which run without checks and without PyTorch's dispatcher.
+"""Plans of eager scans. A call with a plan runs without checks and without PyTorch's dispatcher.
 
-Dispatch to a kernel in Python would take most of the time of a small scan. Only calls for which the
-dispatcher would do nothing else have plans.
+Dispatch to a kernel in Python would take most of the time of a small scan. A call has a plan only
+if the dispatcher would do nothing but run the kernel.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class _Plan(NamedTuple):
     final: tuple[tuple[int, ...], torch.dtype] | None  #: shape and type of the final state
 
     def run(self, values: Sequence[Any]) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the results of the call on values of the plan's layout. Alignment to the rank of
-        the input does not change addresses, so the values may be aligned or not."""
+        """Run the call on values with the layouts of the plan, and return the results. Values other
+        than the input may lack axes of extent 1 that the call adds: only their addresses matter."""
         input: Tensor = values[1]
         state = torch.empty_like(input, memory_format=torch.contiguous_format)
         addresses = [x.data_ptr() for x in values if x is not None]
@@ -54,9 +54,9 @@ find = _plans.get  #: Returns the plan of a call that was checked before, or Non
 
 
 def key_of(values: Sequence[Any], axis: Any, reverse: bool, return_final: bool) -> Key | None:
-    """Return the key of the plan of a call on these operands, or None if it cannot have a plan.
-    That is the case if an operand is a number, or if the call is compiled, differentiated,
-    batched, traced or profiled."""
+    """Return the key of the plan of a call on these operands, or None if the call cannot have a
+    plan. It cannot if an operand is neither a dense tensor on a CPU nor absent, or if the call is
+    compiled, differentiated, batched, traced or profiled."""
     layouts = plain_layouts(values) if type(axis) is int else None
     return layouts and (axis, reverse, return_final, *layouts)
 
@@ -69,8 +69,8 @@ def make(
     reverse: bool,
     return_final: bool,
 ) -> _Plan:
-    """Make the plan of a call, given its operands before and after alignment. The plan is kept if
-    the operands are read in place."""
+    """Make the plan of a call. ``values`` are its operands, and ``aligned`` are these operands in
+    the rank and types of the call. The plan is kept if no type was converted."""
     input = aligned[1]
     problem = Problem(tuple(input.shape), axis, reverse)
     arrays: Arrays = dict(zip(LINEAR.operands, aligned))
