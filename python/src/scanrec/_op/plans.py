@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plans of calls that were checked before.
 
-Checking the arguments and computing the strides that the native call takes would take most of the
-time of a small call. Both depend only on types, shapes, strides and options, which are the key of a
-plan. A plan is immutable and holds no arrays.
+Checking arguments and computing strides for the native call would take most of the time of a small
+call. Both depend only on types, shapes, strides and options, which are the key of a plan. A plan is
+immutable and holds no arrays.
 """
 
 from __future__ import annotations

@@ -27,14 +27,13 @@ initial_state:
     The state before the first step, 0 if absent. Any shape that broadcasts to that of the result
     without the time axis.
 reverse:
-    Whether time runs from the last step to the first. No array is flipped. ``initial_state`` is
+    Whether the scan runs from the last step to the first. No array is flipped. ``initial_state`` is
     then the state after the last step, and the final state that of the first step.
 resets:
-    Booleans that broadcast to the result, such as ``(B, T, 1)``, with all T steps or one further
-    step along time. A sequence starts at each step t that is True: no state passes between steps
-    t-1 and t, in either direction. If the further step is True, a sequence starts after the last
-    step, and a reverse scan ignores ``initial_state``. The chunk ``[a:b]`` of a stream takes
-    ``resets[a:b+1]``.
+    Booleans that broadcast to the result, such as ``(B, T, 1)``, with T or T + 1 steps along time.
+    A sequence starts at each step t that is True: no state passes between steps t-1 and t, in
+    either direction. If the further step T is True, a sequence starts after the last step, and a
+    reverse scan ignores ``initial_state``. The chunk ``[a:b]`` of a stream takes ``resets[a:b+1]``.
 return_final:
     Whether to return a pair, the result and the final state. The latter has the shape of the result
     without the time axis. For 16-bit types it is float32.
@@ -69,8 +68,8 @@ def primal_of(name: str) -> str:
 @cache
 def is_boundary(name: str) -> bool:
     """Whether an array is a boundary state (an initial or final state), or its gradient or tangent.
-    Except in convolutions, it has no time axis (or extent 1 along it), and the type in which
-    kernels compute."""
+    Except in convolutions, such an array has the type in which kernels compute, and no time axis or
+    one of extent 1."""
     return name.startswith(_BOUNDARIES)
 
 
@@ -107,7 +106,8 @@ class Operation:
         Whether the tangent has a native call. This call does not read the operands in
         ``linear_in``, only their tangents.
     linear_in:
-        The operands in which the value is linear, apart from the initial state.
+        The operands in which the value is linear. The initial state is never one of them, since
+        the tangent of the gate multiplies it.
     names:
         The public names of arrays, by native name, where these differ.
     typed:
@@ -148,7 +148,7 @@ class Operation:
     @cached_property
     def jvp(self) -> Call:
         """The call that computes tangents of the results. If ``has_jvp`` is false, there is no such
-        native call. JAX has a primitive of this name, which composes the tangents."""
+        native call, and JAX's primitive of this kind is composed of other operations."""
         read = (name for name in self.operands if name not in self.linear_in)
         tangents = map(tangent_of, self.differentiable)
         results = tuple(map(tangent_of, self.results))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``linear_scan`` in PyTorch: its three operators, and autograd functions. The derivatives of these
-functions are computed by the same functions.
+"""``linear_scan`` in PyTorch: its three operators, and autograd functions that compute the
+derivatives of one another.
 
-The value (the forward computation), the tangent and the adjoint of a scan are operators.
-Derivatives of tangent and adjoint come from compositions of scans that compute the same values. In
-forward mode, a tangent or an adjoint runs its composition instead of its operator.
+The value (the forward computation), the tangent and the adjoint of a scan are operators. The
+tangent and the adjoint also have compositions: elementwise operations and a scan that compute the
+same results. Their derivatives are the derivatives of these compositions. If forward mode
+differentiates a tangent or an adjoint, the composition runs instead of the operator.
 
 All tensors have the rank of the problem, with extent 1 wherever they broadcast. Boundary states
 (initial and final states) have extent 1 in time. Resets may have one step more than the input. The
@@ -53,7 +54,7 @@ __all__ = [
 
 Shape = Sequence[int]
 Shapes = Sequence[Shape | None]
-#: A sequence, and its last state.
+#: The states and the final state of a scan, or the tangents of both.
 Pair = tuple[Tensor, Tensor]
 
 
@@ -213,7 +214,7 @@ class Adjoint(Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *tensors, state_grad, final_grad, ctx.problem, ctx.shapes = inputs
         cotangents = state_grad, final_grad
-        # The adjoint is linear in the cotangents, so their gradients do not depend on them.
+        # The adjoint is linear in the cotangents: gradients with respect to them do not read them.
         read = cotangents if any(ctx.needs_input_grad[:4]) else (None, None)
         ctx.save_for_backward(*tensors, *read)
         ctx.cotangents = [None if x is None else (x.shape, x.dtype) for x in cotangents]
@@ -240,7 +241,8 @@ class Adjoint(Function):
 
 
 def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) -> list[Maybe]:
-    """The gradients of gate, input and initial state. A gradient is None if its shape is None."""
+    """The gradients of gate, input and initial state. A gradient is None if its shape is None. All
+    are None if both cotangents are absent."""
     if all(s is None for s in shapes) or all(g is None for g in cotangents):
         return [None] * 3
     if shapes[0] is None:
@@ -260,7 +262,8 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent, which reads states if the gate has a tangent."""
     if tangents[0] is None:
         of = of.without_states()
-    if levels().count("Jvp") > 1:  # Outer levels differentiate the tangent: Tangent has no jvp.
+    # An outer level of forward mode differentiates the tangent, but Tangent has no jvp.
+    if levels().count("Jvp") > 1:
         return composed_tangent(of, tangents, problem)
     tangent, final = Tangent.apply(*of, *tangents, problem)
     return tangent, final
@@ -317,7 +320,8 @@ def _composed_adjoint(
 
 
 def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
-    """Return the state before every step, in the type of boundary states. Absent states are 0."""
+    """Return the state before every step of the scan, in the type of boundary states. Absent states
+    are 0."""
     dtype = boundary_dtype(like.dtype)
     zero = like.new_zeros((), dtype=dtype)
     states = (zero if state is None else state.to(dtype)).expand(problem.shape)
@@ -365,8 +369,8 @@ def scan(
     """The scan under any transformation.
 
     In forward mode, PyTorch's own rule for autograd functions gives zeros when compiled, and wrong
-    values when nested (pytorch#192985, #197867). ``scan_kernel`` therefore computes the tangents of
-    the innermost level of forward mode itself.
+    values when nested (pytorch#192985, #197867). If forward mode is the innermost transformation,
+    ``scan_kernel`` therefore computes the tangents of this level itself.
     """
     problem, tensors = Problem(tuple(input.shape), axis, reverse), (gate, input, initial, resets)
     if is_tracing():  # torch.jit.trace records only operators, with fixed shapes

@@ -2,18 +2,19 @@
 """Time split over the processes of torch.distributed.
 
 Every process has a part of the steps. Part k maps the state x before it to a_k x + u_k. Here a_k is
-the product of its gates, and u_k is its final state if it starts from 0. The composed maps of the
-earlier parts give the state before a part.
+the product of its gates, and u_k is its final state if it starts from 0 (the first part: from the
+initial state). The composed maps of the earlier parts give the state before a part.
 
 The wide type is float64 or complex128. Products of gates are computed in it, and maps are sent and
-composed in it. The maps form a linear recurrence too, and the same scan computes it from the first
-part to the last. Results therefore do not depend on the order in which messages arrive.
+composed in it. The states after the parts form a linear recurrence with gates a_k and inputs u_k,
+which a scan over the parts computes. Results therefore do not depend on the order in which messages
+arrive.
 
 The adjoint composes maps in the opposite direction. The map of part k then consists of conj(a_k)
 and of the gradient of the state before the part, without the contribution of later parts.
 
-A process may have several pieces of the sequence, side by side in its tensors. Each piece has its
-own map. A process sends all of its maps in one message.
+With ``ranges``, a process may have several such parts, called pieces, side by side in its tensors.
+Each piece has its own map. A process sends all of its maps in one message.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class _Parts(NamedTuple):
         return [problem._replace(shape=of) for of in shapes]
 
     def pieces_of(self, x: Maybe, axis: int) -> Sequence[Any]:
-        """Split a tensor into this process's pieces of the sequence."""
+        """Split a tensor into this process's pieces of the sequence. A tensor that is absent or has
+        extent 1 in time is returned for each piece."""
         if x is None or x.shape[axis] == 1 != sum(self.lengths):
             return [x] * len(self.lengths)
         return torch.split(x, self.lengths, axis)
@@ -116,7 +118,8 @@ class _Parts(NamedTuple):
 
 
 def _table(ranges: Any, count: int) -> Table:
-    """Return the ranges of all ranks. Raises an error unless they cover a sequence exactly once."""
+    """Return the ranges of all ranks. Raises an error unless every rank has a range and the ranges
+    cover the sequence exactly once."""
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
@@ -139,7 +142,7 @@ def _table(ranges: Any, count: int) -> Table:
 
 
 def _real(x: Tensor) -> Tensor:
-    """Return a view as real numbers, since gloo does not support complex types."""
+    """View a complex tensor as real numbers, since gloo does not support complex types."""
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
@@ -149,7 +152,7 @@ def _typed_as(like: Tensor, real: Tensor) -> Tensor:
 
 
 def _all_gather(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """(P, ...): the x of every rank."""
+    """Return the x of every rank, ``(P, ...)`` for P ranks."""
     real, count = _real(x), dist.get_world_size(group)
     out = real.new_empty((count, *real.shape))
     if real.numel():
@@ -171,7 +174,7 @@ class _Gather(Function):
 
 
 class _Return(Function):
-    """(P, ...) -> the sum over ranks of their entries for this rank, in the order of ranks."""
+    """x (P, ...) -> the sum of the entries ``x[this rank]`` of all ranks, in the order of ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -194,8 +197,9 @@ def agree(
     steps: int,
     *alike: Any,
 ) -> tuple[int, ...]:
-    """Return the number of steps of every rank, after all have sent theirs. `alike` must be the
-    same on every rank. If a rank failed, raise its error there and RuntimeError on all others."""
+    """Return the number of steps of every rank, after all have sent theirs. Raises RuntimeError if
+    `alike` differs between ranks. Ranks that failed raise their own errors instead, and the other
+    ranks then raise RuntimeError."""
     mine = torch.tensor([failed is None, steps, crc32(repr(alike).encode())], device=device)
     every = _all_gather(mine, group).tolist()
     if failed is not None:
@@ -229,7 +233,8 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     """The product of a part's gates in the wide type, with extent 1 in time and wherever gates and
-    resets broadcast. Overflowing products are clipped, so that 0 times a product is 0, not NaN."""
+    resets broadcast. It is 0 where a reset separates the end of the part from the state before the
+    part. Overflowing products are clipped, so that 0 times a product is 0, not NaN."""
     axis, wide = problem.axis, _wide(gate.dtype)
     if resets is None and gate.shape[axis] == 1:
         power, left = gate.to(wide), problem.steps
@@ -257,7 +262,7 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
         of = Scanned(piece.to(wide), None, reset_mask, None)
         _, product = tangent_of(of, (None, None, product), small)
         # A product of 0 stays 0. Only a later gate that is not finite would make it NaN, but the
-        # final state from 0 is then not finite either.
+        # final state of the part is then not finite either.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
             break
     return _finite(product)
@@ -327,8 +332,8 @@ def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor
 def _states_before(
     parts: _Parts, axis: int, products: Tensor, resets: Maybe, ends: Tensor
 ) -> list[Tensor]:
-    """The states before this process's pieces in the order of the scan. The state before the first
-    piece of the sequence is 0."""
+    """For each of this process's pieces, the state before it in the order of the scan. It is 0 for
+    the piece where the scan starts."""
     if resets is not None and parts.backwards:  # a reverse scan reads the reset of the next step
         resets = torch.cat([torch.zeros_like(resets.narrow(axis, 0, 1)), resets], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
@@ -358,8 +363,9 @@ def _maps_and_ends(
     problems: Sequence[Problem],
     parts: _Parts,
 ) -> tuple[Tensor, Maybe, Tensor]:
-    """Exchange the maps of all pieces in one message. Returns the products of the gates, a mask of
-    the pieces with resets, and the final states, side by side in the order of time."""
+    """Exchange the maps of all pieces in one message. ``ends`` has the constant terms of the maps:
+    final states, or gradients in the adjoint. Returns the products of the gates, a mask of the
+    pieces with resets (or None), and the constant terms, each side by side in the order of time."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
     resets = [x for m, p in zip(reset_mask, problems) if (x := _any_reset(m, p)) is not None]
     sent = [[_product(g, m, p) for g, m, p in zip(gates, reset_mask, problems)], ends, resets]
@@ -443,7 +449,7 @@ class _SplitScan(Function):
             *(_states_before(parts, axis, products, resets, begins), problems),
         ):
             after = after.to(dtype)
-            if last is not None:  # only the final state of the last piece is returned
+            if last is not None:  # 0 except in the piece whose final state is returned
                 after = after + last
             wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.boundary))]
             out.append(adjoint(Scanned(g, b, m, s), (s_grad, after), p, wanted))
@@ -477,8 +483,8 @@ def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) 
 def scan_parts(
     checked: Callable[[], Any], group: Any, ranges: Any, return_final: bool, reverse: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The scan of this process's part. ``checked()`` returns its aligned tensors and the time axis,
-    or raises an error."""
+    """The scan of this process's part of the sequence. ``checked()`` returns the tensors of the
+    part and the time axis, or raises an error."""
     group = group_of(group)
     failed: Exception | None = None
     steps, device = 0, _device(group)
@@ -506,7 +512,7 @@ def scan_parts(
     except Exception as error:
         failed = error
     every = agree(group, failed, device, steps, *alike)
-    if ranges is None:  # one part each, in the order of ranks
+    if ranges is None:  # one part per rank, in the order of ranks
         ranges = tuple(((end - n, end),) for end, n in zip(accumulate(every), every))
     parts = _Parts(group, reverse, ranges)
     problem = Problem(shape, axis, reverse)

@@ -40,8 +40,9 @@ def _name(dtype: Any) -> str:
 class Checks(ABC):
     """Checks of the arguments of a call against A and the first argument.
 
-    The first argument has channels along ``axis``, where B and C have groups. ``axes`` describes
-    its shape in errors.
+    The first argument, such as ``u``, has channels along ``axis``. If B and C have groups, these
+    are along the same axis, counted from the front. In errors, ``axes`` describes the shape of the
+    first argument.
     """
 
     types: ClassVar[dict[Any, _Types]]  #: the types of arguments by the type of A
@@ -123,12 +124,13 @@ class Checks(ABC):
         Parameters
         ----------
         shape, parts:
-            The shape of B and C without groups, in general and if real and imaginary parts
-            alternate.
+            The shapes of B and C without groups: ``parts`` if real and imaginary parts alternate,
+            ``shape`` otherwise.
         constant:
             Whether B and C may be constant over time.
         values:
-            The step sizes, B, C, D, z and the bias of the step sizes, by their names in the call.
+            The step sizes, B, C, D, z and the bias of the step sizes, in this order and by their
+            names in the call.
         """
         delta, b, c, d, (_, z), bias = values.items()
         return {

@@ -74,8 +74,8 @@ def selective_scan(
         ``(..., T, D)``.
     B, C:
         ``(..., T, N)``, or ``(..., T, G, N)`` for G groups of channels, with the leading axes of
-        ``u``. If ``u`` has more than two axes, also ``(D, N)``, constant over time. Complex if
-        ``A`` is. With complex ``A``, arrays that vary over time may also be real with ``2 * N``
+        ``u``. If ``u`` has more than two axes, also ``(D, N)``, constant over time. If ``A`` is
+        complex, they may be complex too. A real array that varies over time then has ``2 * N``
         numbers, in which real and imaginary parts alternate.
     intervals:
         Any shape that broadcasts to ``(..., T)``: factors of the step sizes of all channels, for
@@ -141,8 +141,8 @@ def selective_state_update(
     Parameters
     ----------
     B, C:
-        ``(..., N)``, or ``(..., G, N)`` for G groups of channels. Complex if ``A`` is, or real with
-        ``2 * N`` numbers, in which real and imaginary parts alternate.
+        ``(..., N)``, or ``(..., G, N)`` for G groups of channels. If ``A`` is complex, they are
+        complex too, or real with ``2 * N`` numbers, in which real and imaginary parts alternate.
 
     Returns
     -------

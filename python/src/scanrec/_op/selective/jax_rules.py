@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in JAX: their primitives, and a composition of JAX operations for all other
-derivatives.
+"""Selective scans in JAX: their primitives, and a composition of JAX operations and a linear scan
+for the derivatives that have no kernel (forward mode and higher orders).
 
 Operands have the axes of ``LAYOUT`` in ``spec.py``. B and C either vary over time and have groups
 of channels, or are constant over time. Resets have extent 1 wherever they broadcast, and may have
-one step more than ``u``. Kernels compute in the type of ``a``. If it is complex, B and C that vary
-over time may be real. Real and imaginary parts then alternate along their last axis.
+one step more than ``u``. Kernels compute in the type of ``a``. If that type is complex, B and C
+that vary over time may be stored in a real type, with real and imaginary parts alternating along
+the last axis.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class _SelectiveScan(Fused):
         return {"d", "z"} if kind == "value" and "out" not in results else ()
 
     def composed(self, problem: SelectiveProblem, arrays: Arrays) -> dict[str, jax.Array]:
-        """Compute the results with arrays (batch, time, channel, state)."""
+        """Compute the results by JAX operations and a linear scan, with intermediate arrays of
+        shape (batch, time, channel, state)."""
         u, a = arrays["u"], arrays["a"]
         dtype, (batch, steps, channels) = np.finfo(a.dtype).dtype, u.shape  # the real type
         x, step = u.astype(dtype), arrays["delta"].astype(dtype)

@@ -20,8 +20,9 @@ SELECTIVE = Operation(
     typed=frozenset({"u", "delta", "b", "c", "z", "out"}),
 )
 
-#: The axes of the arrays in the C interface and in JAX. In PyTorch time comes last. If B and C vary
-#: over time, their axis "channel" is that of groups. They may also be constant over time.
+#: The axes of the arrays in the C interface and in JAX. In PyTorch time comes last. B and C may
+#: vary over time or be constant. If they vary, their axis "channel" has one entry per group of
+#: channels.
 LAYOUT = {
     **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
     **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
@@ -66,7 +67,8 @@ return_final, return_last_state:
     Whether to return a pair, the outputs and the final state. The latter is ``(..., D, N)`` in the
     type of ``A``.
 initial_state:
-    The state before the first step, 0 if absent. Any shape that broadcasts to ``(..., D, N)``.
+    The state before the first step, 0 if absent. Any shape that broadcasts to ``(..., D, N)``. It
+    may be complex if ``A`` is.
 
 Returns
 -------
@@ -74,10 +76,10 @@ The outputs, in the shape and type of ``u``.
 
 Notes
 -----
-The value and the gradient are one pass over memory each. The N states stay in registers. Reverse
-mode keeps the state before every 128th step and recomputes the others. Forward mode and
-higher-order derivatives are composed of elementwise operations and scans. They need arrays of N
-numbers per element of ``u``. Results do not depend on the number of threads.
+The forward call takes one pass over memory, and so do all gradients together. The N states of a
+channel stay in registers. Reverse mode keeps one state in every 128 steps and recomputes the
+others. Forward mode and higher-order derivatives are composed of elementwise operations and scans.
+They need arrays of N numbers per element of ``u``. Results do not depend on the number of threads.
 
 Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
 """
@@ -89,8 +91,8 @@ Compute one step of :func:`selective_scan`, for decoding.
 Parameters
 ----------
 state:
-    ``(..., D, N)``, the state before the step: that of an earlier step, or the final state of a
-    scan. Complex if ``A`` is. 16-bit states are rounded at every step.
+    ``(..., D, N)``, the state before the step, such as the final state of a scan. Complex if ``A``
+    is. 16-bit states are rounded at every step.
 x, dt, z:
     ``(..., D)``. ``z`` may be absent.
 A, D, dt_bias, dt_softplus:

@@ -73,7 +73,9 @@ def selective_scan(
     reverse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The positional arguments are those of ``selective_scan_fn`` of mamba_ssm. Tensors of any
-    strides are read in place. If ``u`` has no gaps, the outputs have its memory layout.
+    strides are read in place, with one exception: if ``A`` is complex, a ``B`` or ``C`` that varies
+    over time is copied unless its last axis is contiguous. If ``u`` has no gaps, the outputs have
+    its memory layout.
 
     Parameters
     ----------
@@ -81,15 +83,15 @@ def selective_scan(
         ``(B, D, L)``. In the shapes of other arguments, ``...`` stands for the batch axis.
     B, C:
         ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)`` if constant over
-        time. Complex if ``A`` is. With complex ``A``, tensors that vary over time may also be real
-        with ``2 * L`` numbers, in which real and imaginary parts alternate.
+        time. If ``A`` is complex, they may be complex too. A real tensor that varies over time then
+        has ``2 * L`` numbers, in which real and imaginary parts alternate.
     resets:
         Booleans ``(B, L)``, or with three axes that broadcast to ``(B, D, L)``. The time axis is
         never broadcast; it has L or L + 1 steps. A sequence starts at each step that is True, as in
         :func:`linear_scan`. :func:`resets_from_cu_seqlens` computes them.
     cu_seqlens:
-        int32 or int64, ``(S + 1,)``, for S concatenated sequences in a batch of 1: the numbers of
-        steps before each sequence and in all, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
+        int32 or int64, ``(S + 1,)``, for S concatenated sequences in a batch of 1: the number of
+        steps before each sequence, then the total, ``[0, n0, n0 + n1, ..., L]``. The host reads it.
         ``initial_state`` and the final state are then ``(S, D, N)``, one per sequence. If either
         is used, each sequence is a separate native call. Otherwise there is one native call.
     intervals:
@@ -102,8 +104,8 @@ def selective_scan(
 
     Notes
     -----
-    Under ``torch.func.vmap`` and in forward mode, other PyTorch operations compute the scan instead
-    of its kernel.
+    Under ``torch.func.vmap`` and in forward mode, elementwise operations and a :func:`linear_scan`
+    replace the kernel of this call.
     """
     call = "selective_scan"
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
@@ -143,7 +145,7 @@ def selective_scan(
 
 
 class Checked(Checks):
-    """Checks of tensors, all on the device of the first."""
+    """Checks of tensors, which must all be on the device of the first argument."""
 
     types = types_of(lambda name: getattr(torch, name))
     converted = staticmethod(Tensor.to)
@@ -181,12 +183,13 @@ def _sequences(call: str, cu_seqlens: Tensor, u: Tensor, resets: Tensor | None) 
 def _each(
     bounds: list[int], tensors: Sequence[Any], problem: SelectiveProblem
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs and final states of the sequences between these steps, one call each."""
+    """Return the outputs and the final states of the sequences between these bounds, which are
+    scanned one by one."""
     u, delta, a, b, c, d, z, bias, intervals, initial, _ = tensors
     lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
 
     def of_each(x: Tensor | None) -> Sequence[Tensor | None]:
-        if x is None or x.dim() == 2 and x is not intervals:  # B or C constant over time
+        if x is None or x.dim() == 2 and x is not intervals:  # absent, or constant over time
             return [x] * len(lengths)
         numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for real and imaginary parts
         return torch.split(x, [numbers * n for n in lengths], -1)
@@ -209,8 +212,9 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     Parameters
     ----------
     cu_seqlens:
-        int32 or int64: the numbers of steps before each sequence and in all of them,
-        ``[0, n0, n0 + n1, ...]``. Steps after the last number form one more sequence.
+        int32 or int64: the number of steps before each sequence, then the total,
+        ``[0, n0, n0 + n1, ...]``. If the total is below ``length``, the remaining steps form one
+        more sequence.
     length:
         The number of steps.
 
@@ -220,7 +224,7 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """
     call, expected = "resets_from_cu_seqlens", "an integer of 0 or more"
     _check_lengths(call, cu_seqlens)
-    try:  # Converting a SymInt would tie a program that is compiled for any length to this one.
+    try:  # Converting a SymInt would restrict a program compiled for any length to this length.
         steps = length if isinstance(length, (int, torch.SymInt)) else operator.index(length)
     except TypeError:
         steps = None
@@ -232,7 +236,8 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
 
 
 def _resets(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> Tensor:
-    """Return the reset mask of sequences. Checks their bounds unless a program is being traced."""
+    """Return the reset mask of sequences. Checks their bounds, unless the call is compiled or
+    ``cu_seqlens`` is a meta tensor, which has no values."""
     if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
         _bounds(call, cu_seqlens, length, whole)
     mask_steps = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)

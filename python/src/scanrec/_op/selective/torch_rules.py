@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans in PyTorch: their two operators, and a composition of PyTorch operations for all
-other derivatives.
+"""Selective scans in PyTorch: their two operators, and a composition of elementwise operations and
+a linear scan for forward mode, vmap and higher-order derivatives.
 
-Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
-states (B, D, N), resets (1 or B, 1 or D, L or L + 1). Kernels compute in the type of `a`. If it is
-complex, b and c that vary over time are real, with alternating real and imaginary parts:
-(B, G, N, 2 L). Checkpoints, K of each sequence, are (B, K, N, D), stored as a flat tensor.
+Tensors have the axes of the Python call. u, delta, z and outputs are (B, D, L), and a is (D, N).
+b and c are (D, N) or (B, G, N, L), and intervals (B, L). Initial and final states are (B, D, N),
+and resets (1 or B, 1 or D, L or L + 1). The K checkpoints per sequence are (B, K, N, D), stored as
+a flat tensor.
+
+Kernels compute in the type of `a`. If that type is complex, b and c that vary over time are real,
+with alternating real and imaginary parts: (B, G, N, 2 L).
 """
 
 from __future__ import annotations
@@ -47,10 +50,10 @@ def run_selective(
     problem: SelectiveProblem,
     user: tuple[str, Mapping[str, str]] = ("selective_scan", SELECTIVE.names),
 ) -> None:
-    """Run a native call on tensors by name.
+    """Run a native call on named tensors.
 
     They must not be lazy views (conjugated or negated). Entries of ``arrays`` may be replaced
-    by contiguous copies. ``user`` has the names for errors.
+    by contiguous copies. ``user`` has the names of the call and of its arguments in errors.
     """
     for name in ("b", "c") if arrays["a"].is_complex() else ():
         if arrays[name].dim() == 4 and arrays[name].stride(3) != 1:
@@ -84,7 +87,7 @@ def describe(arrays: dict[str, Any], problem: SelectiveProblem) -> Described:
         axes = LAYOUT[of].split("|")[0 if of in of_steps else -1].split()
         own = sorted(axes, key="time".__eq__)  # the same axes with time last
         wanted = {**extents, **special.get(of, {})}
-        # A traced program may run with other shapes. Kernels would then read out of bounds.
+        # A traced program may run with other shapes, for which kernels would read out of bounds.
         shape = [wanted[axis] for axis in own]
         user_name = SELECTIVE.names.get(name, name)
         check_shape("selective_scan", user_name, x.shape, shape, equal=name != "resets")
@@ -144,7 +147,8 @@ class _Selective(Fused):
         run_selective(call, arrays, problem)
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
-        """Compute elementwise operations and a scan, with an array of the states of all steps."""
+        """Compute the results by elementwise operations and a linear scan, which writes the states
+        of all steps."""
         u, delta, a, b, c, d, z, bias, intervals, initial, resets = tensors
         dtype, (batch, channels, steps) = a.dtype.to_real(), u.shape
         x, step = u.to(dtype), delta.to(dtype)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``selective_state_update`` in PyTorch: one step of a selective scan, in place.
 
-With few sequences, checks and PyTorch's dispatcher take most of the time. Later steps with the same
-layouts skip both, unless the call must pass through the dispatcher.
+With few sequences, checks and PyTorch's dispatcher take most of the time. On CPUs, later steps with
+the same layouts skip both. Exceptions are calls that must pass through the dispatcher, calls with
+``state_batch_indices``, and calls with complex or converted arguments.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def selective_state_update(
     dt_softplus: bool = False,
     state_batch_indices: Tensor | None = None,
 ) -> Tensor:
-    """The arguments are those of ``selective_state_update`` of mamba_ssm. If one is invalid,
-    nothing is written. ``state`` is updated in place. In shapes, ``...`` stands for the batch axis.
-    The call has no derivatives.
+    """The arguments are those of ``selective_state_update`` of mamba_ssm. ``state`` is updated in
+    place. If an argument is invalid, nothing is written. In shapes, ``...`` stands for the batch
+    axis. The call has no derivatives.
 
     Returns
     -------
@@ -112,7 +113,7 @@ def _run(plan: Plan, given: Sequence[Any]) -> Tensor:
     """Return the outputs of a step whose arguments have the plan's layouts."""
     state, *operands = given
     out = torch.empty_like(operands[0])
-    # The arrays of the native call, without intervals and resets.
+    # The arrays in the order of the native call. Intervals and resets are absent.
     run_step(plan, (*operands, None, state, None, out, state), state, (_CALL, _NAMES))
     return out
 
@@ -143,7 +144,7 @@ def _native_arrays(
 ) -> Arrays:  # fmt: skip
     """The arrays of the native call, which is a scan of one step."""
     step: Callable[[Any], Any] = lambda x: None if x is None else x.unsqueeze(-1)
-    if not a.is_complex():  # complex B and C already have a last axis for parts
+    if not a.is_complex():  # otherwise B and C have a last axis of real and imaginary parts
         b, c = step(b), step(c)
     operands = step(x), step(dt), a, b, c, d, step(z), dt_bias
     arrays = dict(zip(_OPERANDS, operands), out=step(out), initial_state=state, final_state=state)
@@ -172,8 +173,8 @@ def _update(
     if rows is not None:
         now = now.to(state.dtype)
         if within is not None:
-            # An index that means padding repeats the write of the first valid index. If there is no
-            # valid index, all write the unchanged row of the first one.
+            # An index that means padding repeats the write of the first valid index. If no index is
+            # valid, all of them write the row of the first index, unchanged.
             each = torch.arange(len(at), device=at.device)
             source = torch.where(within.flatten(), each, within.int().argmax())
             at, now = at[source], torch.where(within, now, taken)[source]

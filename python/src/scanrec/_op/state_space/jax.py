@@ -111,7 +111,7 @@ def lru(
 
 
 def complex_product(u: jax.Array, matrix: jax.Array) -> jax.Array:
-    """u m^T for u (..., H) and a complex matrix m (P, H), by products of real matrices."""
+    """u m^T for real u (..., H) and a complex matrix m (P, H), by products of real matrices."""
     return jax.lax.complex(u @ matrix.real.T, u @ matrix.imag.T)
 
 
