@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers QRNN, MinGRU and RGLRU, whose gates are linear in the inputs."""
+"""The layers QRNN, MinGRU and RGLRU, whose pre-activations are linear in the inputs."""
 
 from __future__ import annotations
 
