@@ -247,7 +247,7 @@ def test_zoneout_keeps_the_given_fraction_of_states_in_training():
 
 
 def written(save, x):
-    """Return a file in memory that x was saved to, rewound."""
+    """Save x to a file in memory, rewind the file, and return it."""
     file = io.BytesIO()
     save(x, file)
     file.seek(0)
@@ -289,7 +289,7 @@ def test_aotinductor_packages_keep_named_tuples_of_states(tmp_path):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_layers_support_compile_export_pickle_dtypes_autocast_and_vmap(name):
-    torch.compiler.reset()  # all layers share compiled code
+    torch.compiler.reset()  # layers share one forward(), whose compiled programs are limited
     layer, x = make(name, dtype=torch.float32), torch.randn(T, B, 3)
     whole, last = layer(x)
     last = like(last, [s.detach() for s in leaves(last)])
@@ -341,7 +341,8 @@ def gradients(layer, x):
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo", "Mamba sizes"])
 def test_programs_with_resets_run_any_length_and_batch(name):
-    """Programs exported for 2 or 300 steps run 1 to 300 steps, and a batch of 1."""
+    """Programs exported for 2 or 300 steps run 1 to 300 steps, and a batch of 1. One compiled
+    program without resets runs 2 to 300 steps."""
     layer = make(name, num_layers=1, dtype=torch.float32, bidirectional=True)
     inputs = lambda steps, batch=B: (
         torch.randn(steps, batch, 3), None, torch.rand(steps, batch) < 0.3
@@ -370,7 +371,7 @@ def test_packed_sequences_cause_a_graph_break(name):
         torch.compile(layer, backend="aot_eager", fullgraph=True)(packed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "Guards may run slower")  # PyTorch on Python 3.13.0
+        warnings.filterwarnings("ignore", "Guards may run slower")  # on Python 3.13.0
         same(
             gradients(torch.compile(layer, backend="aot_eager"), packed),
             gradients(layer, packed),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of programs that PyTorch records: operators of scanrec.torch have all derivatives.
+"""Tests of programs that PyTorch records: values and derivatives equal those of eager calls.
 
 torch.compile, torch.export, torch.jit.trace and make_fx record a call as a graph of operators.
 """
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
-STEPS = 131  # long enough for a checkpoint where the vjp recomputes states
+STEPS = 131  # above 128, so vjps that recompute states read a checkpoint
 RESETS = torch.from_numpy(Random(1).booleans(2, STEPS, 1))
 
 
@@ -173,7 +173,7 @@ def test_gradients_of_recorded_programs_have_the_bits_of_eager(name, recorder):
     moved = leaves(x)
     equal(program(*moved), model(*moved))
     equal(backward(program, moved, w), backward(model, moved, w))
-    # Each operand alone, but not for compilers, which would compile a program for each.
+    # Differentiate for each operand alone. Compilers would need a program for each operand.
     for i in range(len(x)) if recorder in RECORDERS else ():
         mine = [v if k == i else v.detach() for k, v in enumerate(moved)]
         got, want = (torch.autograd.grad(f(*mine), moved[i], w) for f in (program, model))
@@ -288,7 +288,7 @@ def test_recorded_steps_reject_derivatives_and_batching(recorder):
     want = state.clone()
     assert torch.equal(program(state, x), step(want, x)) and torch.equal(state, want)
     moved = x.clone().requires_grad_()
-    # TorchScript raises a RuntimeError with the text of the error.
+    # TorchScript raises a RuntimeError that contains the message of the NotImplementedError.
     with pytest.raises((NotImplementedError, RuntimeError), match="'x': .* without gradients"):
         program(state, moved)
     with pytest.raises((NotImplementedError, RuntimeError), match="without gradients, tangents"):

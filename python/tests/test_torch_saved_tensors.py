@@ -56,9 +56,9 @@ def selective(u, delta, a, b, c, d, z, first):
 STATES = 2 * STEPS * 3
 CHECKPOINTS = 2 * 2 * 3
 OF_SELECTIVE = (CHANNELS, CHANNELS, (3, 4), (2, 4, STEPS), (3, 4), (3,), CHANNELS, (2, 3, 4))
-#: (call, operand shapes, operands saved for every gradient, operands whose gradients read states,
-#: tensor saved for these gradients, operands saved for them). Operands are indices. The tensor
-#: saved is OUTPUT or a number of elements.
+#: (call, operand shapes, operands saved for any gradient, operands whose gradients read states,
+#: tensor also saved for those gradients, operands also saved for them). Operands are given by
+#: index, and the tensor as OUTPUT or by its number of elements.
 CALLS = {
     "linear": (linear, (ALL, ALL, EDGE), {0}, {0}, OUTPUT, {2}),
     "logarithms": (logarithms, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
@@ -93,7 +93,8 @@ def subsets(count):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_saved_tensors_are_exactly_those_that_gradients_read(name):
-    """Check every set of operands that require gradients. The gradients must keep their bits."""
+    """Check every set of operands that require gradients. Each gradient must have the bits that it
+    has if all operands require gradients."""
     call, shapes, always, of_states, kept, operands = CALLS[name]
     x = tensors(*shapes)
     w = tensors(*(v.shape for v in call(*x)), seed=5)

@@ -80,9 +80,9 @@ def problem(
     *, batch=2, channels=4, states=8, steps=20, groups=0, constant=(), leave=("intervals",),
     itype="float64", wtype="float64", seed=0,
 ):  # fmt: skip
-    """Return arguments by name. B and C are time-invariant where `constant` names them. Otherwise
-    they are time-varying, with an axis of groups unless `groups` is 0. Complex time-varying ones
-    are interleaved real and imaginary parts."""
+    """Return arguments by name, except those that `leave` names. B and C are time-invariant where
+    `constant` names them. Otherwise they are time-varying, with an axis of groups unless `groups`
+    is 0. Complex time-varying ones are interleaved real and imaginary parts."""
     random = Random(seed)
     parts = 2 if wtype.startswith("complex") else 1
     real = {"complex64": "float32", "complex128": "float64"}.get(wtype, wtype)
@@ -119,7 +119,7 @@ def close(got, want, rtol, atol):
 
 
 def gradients(call, x, cotangents):
-    """Return the results of a call on clones that require gradients, and their gradients."""
+    """Return the results of a call on clones of x, and the gradients of x for the cotangents."""
     x = {name: v.detach().clone().requires_grad_() for name, v in x.items()}
     out = call(**x)
     loss = sum((torch.view_as_real(a) if a.is_complex() else a.double()).mul(b).sum()
@@ -177,7 +177,7 @@ def test_values_and_gradients_equal_the_loop(case):
         if case["bias"]:
             x["delta_bias"] = x["delta_bias"].abs()
     random = Random(5)
-    # Cotangents have the dtype of the outputs.
+    # Autograd rounds the cotangent of y to the dtype of u. Round it here too, for the loop.
     of_state = (8, 2) if wtype == "complex64" else (8,)
     w = [torch.from_numpy(random(2, 4, *n)) for n in ((steps,), of_state)]
     w[0] = w[0].to(getattr(torch, itype)).double()
@@ -233,7 +233,7 @@ def test_gradients_of_all_and_single_operands_pass_gradcheck(kind, reverse):
     of = both(delta_softplus=True, reverse=reverse, resets=torch.from_numpy(mask_steps))(x)
     moved = [v.requires_grad_() for v in x.values()]
     assert gradcheck(of, moved, fast_mode=kind == "two checkpoint intervals")
-    # Each operand alone, for either result alone.
+    # Check each operand alone, for each result alone.
     for i, name in enumerate(x):
         fixed = [v.detach() for v in moved]
         for k in (0, 1):
@@ -254,7 +254,7 @@ def test_higher_order_forward_and_batched_derivatives_pass_gradcheck(kind):
 
 @pytest.mark.parametrize("moves", [(True, False), (False, True)])
 def test_second_derivatives_for_one_cotangent_pass_gradgradcheck(moves):
-    """Only the cotangent of one result requires a gradient."""
+    """Of the two cotangents, only one requires a gradient."""
     x = small(batch=1, channels=2)
     of = both(delta_softplus=True)(x)
     given = [v.requires_grad_() for v in x.values()]
@@ -279,7 +279,7 @@ def test_torch_func_transforms_equal_those_of_the_loop():
     close(
         func.hessian(square(ours), 2)(*values), func.hessian(square(loop), 2)(*values), 1e-9, 1e-9
     )
-    # Batch all operands, and some of them.
+    # Batch all operands, then only some of them.
     for dims in (
         (0,) * 9,
         (0, None, None, 0, None, None, 0, None, None),
@@ -386,7 +386,7 @@ def test_cu_seqlens_give_the_bits_of_separate_sequences(kind, reverse):
         for name, g in grads.items():
             weight = name in ("A", "D", "delta_bias") or name in KINDS[kind].get("constant", ())
             assert weight or torch.equal(g, wanted[name]), name
-            close(g, wanted[name], 1e-12, 1e-12)  # summed over sequences
+            close(g, wanted[name], 1e-12, 1e-12)  # sums over sequences round differently
     # One call with an initial state that all sequences share, and one with absent initial states.
     one = together(**x, initial_state=firsts[:1])
     assert torch.equal(one[0], each(**x, initial_state=firsts[:1].expand(5, 4, -1))[0])
@@ -412,7 +412,7 @@ def test_reverse_equals_the_flipped_sequence():
 
 
 def test_any_strides_give_equal_bits():
-    """Views are read in place, and outputs have the strides of u."""
+    """Views are read in place. If u is transposed, outputs have its strides."""
     x = problem(steps=70, channels=6, groups=2, itype="bfloat16", wtype="float32")
     views = {
         "time first": lambda v: v.movedim(-1, 0).contiguous().movedim(0, -1),
@@ -580,7 +580,7 @@ def test_single_steps_equal_the_scan(groups, itype):
         close(out, want[..., t], *((1e-6, 1e-6) if itype == "float32" else (1e-2, 1e-2)))
     close(alone, last, 1e-6, 1e-6)
     assert torch.equal(pool[rows.long()], alone) and bool((pool[[0, 2, 4]] == 7).all())
-    # A 16-bit state, and a state whose rows are not contiguous.
+    # Compare a 16-bit state with a float32 state whose rows are not adjacent.
     narrow = x["initial_state"].to(torch.bfloat16)
     wide = torch.stack([narrow.float(), narrow.float()], 1)[:, 0]
     a, b = state_update(narrow, *step), state_update(wide, *step)

@@ -26,7 +26,7 @@ from scanrec.torch import nn
 
 linear_scan = scanrec.torch.linear_scan
 BATCH, CHANNELS = 2, 3
-#: By the number of ranks, how many steps each rank has.
+#: The number of ranks: the number of steps of each rank.
 PARTS = {2: (9, 7), 3: (6, 0, 10)}
 
 
@@ -248,7 +248,7 @@ def bits_and_types(here):
 
 
 def not_finite(here):
-    """Check that a reset stops infinity, and that a zero state times overflowing gates stays 0."""
+    """Check that a reset stops infinity, and that 0 stays 0 if products of gates overflow."""
     gate, input, _, _ = problem(here, "float64")
     reset_mask = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
     input[:, 2], reset_mask[:, here.steps - 2] = torch.inf, True
@@ -273,7 +273,7 @@ def wide_products(here):
 
 
 def edges_and_meshes(here):
-    """Check a reset after the last step, and a mesh in place of a group."""
+    """Check a reverse scan with a reset after the last step in time, and a mesh as the group."""
     gate, input, first, reset_mask = problem(here, "float64")
     reset_mask = torch.cat([reset_mask, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
     want = linear_scan(gate, input, first, resets=reset_mask, reverse=True)
@@ -313,7 +313,7 @@ def compiled(here):
 
 
 def refusals(here):
-    """Check that no rank waits for a rank that cannot take part."""
+    """Check errors, and that no rank waits for a rank that cannot take part."""
     gate, input, first, _ = problem(here, "float64")
     gate, input = here.part(gate), here.part(input)
     count = dist.get_world_size()

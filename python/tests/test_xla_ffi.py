@@ -99,7 +99,7 @@ def test_struct_layout_equals_that_of_jaxlib(tmp_path):
 
 
 def struct(*fields):
-    """Return the type of a struct of the interface; it starts with its size and its extensions."""
+    """Return a struct type of the interface: its size, a pointer to extensions, then `fields`."""
     head = [("struct_size", c_size_t), ("extensions", c_void_p)]
     return type("Struct", (ctypes.Structure,), {"_fields_": head + list(fields)})
 
@@ -277,7 +277,7 @@ CHANGES = [{"axis": True}, {"operands": 0b111}, {"shape": [1, 3000]}, {"unknown"
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_gpu_handler_rejects_unknown_call_frames(handler, change):
+def test_gpu_handler_rejects_invalid_call_frames(handler, change):
     gate, input, state = scan_arrays()
     runtime = Runtime()
     assert runtime.call(handler, [gate, input], [state], {**SCAN, **change}) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reference loops over time of the layers of scanrec.torch.nn."""
+"""Reference loops over time for the layers of scanrec.torch.nn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def leaves(state):
 
 
 # ---- step functions: (layer, weights, u, state, first, reverse) -> (output, state) ---------------
-# `first`, (B, 1), is true where sequences start. Only RG-LRU reads it, and only Mamba `reverse`.
+# `first`, (B, 1), is true where sequences start. Only RG-LRU reads it. Only Mamba reads `reverse`.
 
 
 def qrnn_step(layer, w, u, state, first, reverse):
