@@ -11,7 +11,8 @@ __all__ = ["importer"]
 
 
 def importer(package: str, parts: Collection[str]) -> Callable[[str], ModuleType]:
-    """Return a ``__getattr__`` for a package that imports these parts at the first access."""
+    """Return a ``__getattr__`` for a package. It imports a submodule, one of ``parts``, at the
+    first access."""
 
     def __getattr__(name: str) -> ModuleType:
         if name not in parts:

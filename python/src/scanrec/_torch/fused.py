@@ -33,8 +33,8 @@ _SCHEMAS = {tuple[int, ...]: "SymInt[]", int: "int", bool: "bool", float: "float
 class Fused:
     """Base class of the derivatives of an operation.
 
-    In all methods, ``tensors`` are the operands in order, None for absent ones, and ``problem`` is
-    a named tuple of options.
+    In all methods, ``problem`` is a named tuple of options. ``tensors`` are the operands in order,
+    None for absent ones; only :meth:`new` has them by name.
     """
 
     operation: Operation
@@ -100,8 +100,8 @@ class Fused:
     # ---- the call --------------------------------------------------------------------------------
 
     def run(self, problem: Any, *tensors: Maybe) -> tuple[Tensor, ...]:
-        """Return the results under any transformation. Operations call it in a function that
-        ``torch.compile`` does not trace into."""
+        """Return the results under any transformation. Operations call this method in a function
+        that ``torch.compile`` does not trace into."""
         if is_tracing():  # torch.jit.trace records only operators
             if hasattr(problem, "shape"):  # make its extents integers
                 problem = problem._replace(shape=tuple(map(int, problem.shape)))
@@ -128,8 +128,8 @@ class Fused:
     def gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, residuals: Tensors, cotangents: Tensors
     ) -> list[Maybe]:
-        """Return the gradients of the differentiable operands, None where not needed. In forward
-        mode, which may have begun after the call, the composed value computes them."""
+        """Return the gradients of the differentiable operands, None where they are not needed. The
+        composed value computes them if a transformation that is active now needs it."""
         arguments = problem, needs, *tensors, *residuals, *cotangents
         if self.is_composed(*tensors, *cotangents):
             found = self.composed_gradients(problem, needs, tensors, cotangents)
@@ -140,8 +140,8 @@ class Fused:
         return spread(found, needs)
 
     def is_composed(self, *tensors: Maybe) -> bool:
-        """Whether the active transformations of torch.func need the composed value, as forward mode
-        does."""
+        """Whether a call needs the composed value: in forward mode, and under vmap if the operators
+        have no batch axis."""
         if is_eager():
             return False
         has_no_batches = type(self).batched is Fused.batched
@@ -194,7 +194,7 @@ class Fused:
         out = self.recorded(self.problem_of(options[:-1]), keep, tensors)
         if keep and len(out) > self.results:
             return out
-        # The composed value has no residuals. Its adjoint does not read them, so return NaNs.
+        # The composed value has no residuals, and its derivatives read none: return NaNs for them.
         call = self.operation.value
         new = self._results(call, dict(zip(call.reads, tensors)), True, *options)
         empty = none_as_empty(tensors[0], new[self.results :])
@@ -320,13 +320,13 @@ def eager(function: Any) -> type[Function]:
 
 
 def spread(found: Sequence[Tensor], needs: Needs) -> list[Maybe]:
-    """Return one entry per operand: its gradient, or None if it is not needed."""
+    """Return one entry per element of ``needs``: a gradient, or None if it is not needed."""
     rest = iter(found)
     return [next(rest) if need else None for need in needs]
 
 
 def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
-    """Return tensors with the batch axis in front. It has extent 1 if the batch shares a tensor."""
+    """Return tensors with the batch axis in front, of extent 1 if the batch shares a tensor."""
     return [
         None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
         for x, d in zip(tensors, dims)

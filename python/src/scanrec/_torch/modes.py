@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Queries of the active modes: differentiation, batching, tracing, and others that PyTorch's
-dispatcher would notify of a call.
+"""Functions that tell which modes of PyTorch are active: differentiation, batching, tracing,
+profiling, and other modes that intercept calls.
 
-PyTorch has only private functions for most of these. Apart from ``saved_by_name`` of the layers,
-the package uses private functions only in this file. It was tested with PyTorch 2.10 to 2.15.
+PyTorch has only private functions for most of these queries. Apart from ``saved_by_name`` of the
+layers, the package uses private functions only in this file. It was tested with PyTorch
+2.10 to 2.15.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ except ImportError:  # another version of PyTorch: is_plain is False for all cal
 __all__ = ["alive", "below_autograd", "forward_ad", "in_graph", "is_distributed", "is_eager"]
 __all__ += ["is_plain", "is_pushed", "is_recorded", "is_tracing", "levels", "uncompiled"]
 
-# PyTorch has no type annotations for these.
+# PyTorch has no type annotations for the following functions.
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 forward_ad: Any = torch.autograd.forward_ad
 in_graph: Callable[[_Function], _Function] = torch.compiler.allow_in_graph
@@ -44,14 +45,14 @@ is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defin
 
 
 def is_distributed(x: object) -> bool:
-    """Whether a tensor is a DTensor. It does not import the module of DTensors."""
+    """Whether a tensor is a DTensor. The function does not import the module of DTensors."""
     tensors = sys.modules.get("torch.distributed.tensor")
     return tensors is not None and isinstance(x, tensors.DTensor)
 
 
 def is_recorded(*tensors: Maybe) -> bool:
-    """Whether autograd, forward mode or a transformation of torch.func must process a call with
-    these tensors. If not, the operator is called directly, in half the time."""
+    """Whether autograd, forward mode or a transformation of torch.func may have to process a call
+    with these tensors. If not, callers run the operator directly, which takes half the time."""
     if not is_eager():
         return True
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
@@ -73,8 +74,8 @@ def is_pushed(*tensors: Maybe) -> bool:
 
 def alive(x: Maybe) -> Maybe:
     """Return a tensor without the wrappers of transformations of torch.func that have ended.
-    PyTorch removes these wrappers for operators but not for autograd functions. Its function
-    removes one wrapper at a time."""
+    PyTorch removes these wrappers for operators but not for autograd functions.
+    ``unwrap_if_dead`` removes one wrapper at a time."""
     inner = None if x is None else torch._C._functorch.unwrap_if_dead(x)
     return x if inner is x else alive(inner)
 
@@ -96,7 +97,7 @@ def _number_of(*names: str) -> int:
 # The dispatch keys of dense tensors on a CPU, and the keys that a thread adds if no mode is active.
 # Each set occurs with and without the keys of autograd, which inference mode omits. Lazily
 # conjugated views, and tensors that are wrapped, sparse or on other devices have other keys. Modes
-# that trace or profile add keys.
+# that trace add keys. The profiler adds none, so is_plain tests for it separately.
 _TENSOR: frozenset[int] = frozenset()
 _THREAD: frozenset[int] = frozenset()
 if DispatchKey is not None:

@@ -85,8 +85,9 @@ def define(
     options:
         The schema of the further arguments.
     results:
-        A function that computes the results, None where they are not wanted. Its arguments are the
-        call, the tensors by name, whether the results are fake (without values), and the options.
+        A function that computes the results. Those that are not wanted are None. Its arguments are
+        the call, the tensors by name, whether the results are fake (without values), and the
+        options.
     """
     tensors = ", ".join(f"Tensor{'' if n in required else '?'} {n}" for n in call.reads)
     count = len(call.reads)
@@ -147,24 +148,25 @@ def differentiate(op: Any, function: Kernel) -> None:
 
 
 def empty(like: torch.Tensor, shape: Sequence[int], *, boundary: bool = False) -> torch.Tensor:
-    """Return an uninitialised result, in the type of a tensor or of its boundary states."""
+    """Return an uninitialised tensor of the dtype of ``like``, or of its boundary states."""
     return like.new_empty(shape, dtype=boundary_dtype(like.dtype) if boundary else None)
 
 
 def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return memory for checkpoints of this shape: a vector of at least 2 numbers.
 
-    PyTorch's decisions depend on whether an extent is 0 or 1. A program for all lengths must not
-    depend on that, so the extent is never below 2.
+    PyTorch's decisions depend on whether an extent is 0 or 1. A program that is compiled for all
+    lengths must not depend on that, so the extent is never below 2.
     """
     count: Any = math.prod(shape)
-    if isinstance(count, int) and count < 2:  # zeros, since operators must be deterministic
+    if isinstance(count, int) and count < 2:  # zeros, since kernels do not write all of it
         return like.new_zeros((2,), dtype=boundary_dtype(like.dtype))
     return empty(like, (torch.sym_max(count, 2),), boundary=True)
 
 
 def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """View memory of :func:`new_checkpoints` in this shape. Return other tensors unchanged."""
+    """View memory of :func:`new_checkpoints` in this shape. Checkpoints that already have
+    this number of axes are returned unchanged."""
     if memory.dim() == len(shape) > 1:
         return memory
     return memory.narrow(0, 0, math.prod(shape)).view(shape)
@@ -199,7 +201,8 @@ class Plan(NamedTuple):
     ]  #: of each array: the index of its tensor, and its offset in bytes
 
 
-# Plans identify tensors by index: one tensor may have several roles.
+# A plan identifies a tensor by its index in the arrays of the call. One tensor may be two of them,
+# such as the initial and the final state.
 _plans: Plans[Plan] = Plans()
 
 
@@ -234,14 +237,14 @@ def _layouts(tensors: Sequence[Maybe]) -> list[Any]:
 def run_step(
     plan: Plan, tensors: Sequence[Any], state: torch.Tensor, user: tuple[str, Mapping[str, str]]
 ) -> None:
-    """Run the plan of a call on CPUs that updates a state in place.
+    """Run a plan on CPUs. Its call updates a state in place.
 
     Parameters
     ----------
     plan:
-        The plan. The tensors have its layouts.
+        A plan for tensors of these layouts.
     tensors:
-        The arrays of the call, in the order of its struct.
+        The arrays of the call, in the order of ``call.arrays``. Absent ones are None.
     state:
         The tensor that is updated.
     user:
@@ -268,9 +271,10 @@ def run_native(
     call:
         The native call.
     arrays:
-        The tensors that it reads and writes, by name. The first one is present.
+        The tensors that the call reads and writes, by name. The first array of the call is never
+        absent.
     problem:
-        The other options of the call.
+        The options of the call.
     describe:
         A function of the arrays and the problem that checks the tensors and describes the call. The
         result depends only on the problem and on the layouts of the tensors.

@@ -105,7 +105,7 @@ def aligned(
 def boundary_tensor(
     call: str, value: Any, shape: Shape, axis: int, dtype: torch.dtype, device: torch.device
 ) -> Maybe:
-    """Return an initial state with a time axis of extent 1."""
+    """Return an initial state with a time axis of extent 1, or None if it is absent."""
     if value is None:
         return None
     boundaries = arguments.boundary_shape(shape, axis)

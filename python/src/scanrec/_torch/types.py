@@ -23,5 +23,5 @@ Tensors: TypeAlias = Sequence[Maybe]
 
 #: Processes that time is split over.
 Group: TypeAlias = ProcessGroup | DeviceMesh
-#: For every process a list of pairs (begin, end).
+#: For every process, a list of its time steps as pairs (begin, end).
 Ranges: TypeAlias = Sequence[Sequence[Sequence[int]]]

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scan functions of other packages, with their names, parameters and results, on scanrec's scans.
+"""Scan functions of other packages, with their names, parameters and results.
 
-One module stands in for one package:
+They run scanrec's scans. Each module stands in for the package of its name, and ``s5`` for
+two packages:
 
 - PyTorch: ``accelerated_scan``, ``linrec``, ``mambapy``, ``minGRU_pytorch``, ``philtorch``,
   ``rl_games``, ``s5`` (s5-pytorch), ``torchlpc``, ``torchrl``
 - JAX: ``memax``, ``recurrentgemma``, ``rlax``, ``s5`` (S5)
 
-If several modules of a package have a function of the same name, each is in a namespace with the
-name of its module, such as ``accelerated_scan.warp.scan``. Other names are at the top level.
+If functions of several modules of a package have one name, each is in a namespace with the name of
+its module, such as ``accelerated_scan.warp.scan``. Most other functions are at the top level.
 
-None of these packages needs to be installed, and a module imports only its own framework.
+These packages need not be installed, except mambapy for its classes. A module imports only the
+framework that its functions use.
 Docstrings and ``docs/compat.md`` describe the differences from the originals.
 """

@@ -25,7 +25,7 @@ def array(
     real: bool = False,
     boolean: bool = False,
 ) -> jax.Array:
-    """Return the value as an array if its element type is one that the kernels support.
+    """Return the value as an array. Kernels must support its element type, unless ``boolean``.
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, and ``shape`` the exact shape.
     ``real`` excludes complex types, and ``boolean`` accepts only booleans.

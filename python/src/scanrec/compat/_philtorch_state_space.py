@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""State spaces of philtorch whose states do not mix."""
+"""State spaces of philtorch: diagonal ones, and those that eigenvectors make diagonal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ __all__ = ["check_signal", "checked_index", "decomposed", "scalar_gates", "syste
 _Sizes: TypeAlias = Mapping[str, "int | None"]
 
 # Shapes of B, C and D by the names of their axes: sequences b, steps n, states m, inputs f and
-# outputs p. D has "1" for one number. The pairs are for signals without and with an axis of inputs.
-# If a tensor fits several shapes, the first one applies. Only lpv has shapes with n.
+# outputs p. "1" is an axis of extent 1. The pairs are for signals without and with an axis of
+# inputs. If a tensor fits several shapes, the first one applies. Only calls of lpv, whose
+# coefficients vary over time, accept shapes with n.
 _OUTPUTS = "m", "nm", "bm", "pm", "npm", "bnm", "bpm", "bnpm"
 _THROUGH = "n", "b", "", "1", "p", "np", "bn", "bp", "bnp"
 _SHAPES = {
@@ -83,7 +84,7 @@ def system(
     real: bool = False,
     varying: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Return the outputs, and the last state if an initial one is given. Gates are (..., M)."""
+    """Return the outputs, and the last state if ``zi`` is given. Gates are (..., M)."""
     (batch, steps), states, wide = x.shape[:2], gate.shape[-1], x.dim() == 3
     sizes = {"b": batch, "m": states, "f": x.shape[2] if wide else None, "1": 1}
     sizes |= {"n": steps} if varying else {}
@@ -161,7 +162,7 @@ def _product(call: str, name: str, x: Tensor, matrix: Tensor, sizes: _Sizes) -> 
 
 
 def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> str:
-    """Return the first known shape of this coefficient that the tensor has. "p" is any number."""
+    """Return the first known shape of this coefficient that the tensor has. "p" has any extent."""
     tensor(call, name, value, like=x)
     without, along = _SHAPES[name]
     known = without if sizes["f"] is None else along
@@ -200,7 +201,7 @@ def decomposed(
         if matrix is not None:
             tensor(call, name, matrix, shape=(*L.shape[:-1], states, states), like=x)
     if V is None and Vinv is None and A is not None:
-        # The eigenvectors that LAPACK finds, in the order of L.
+        # Sort the eigenvectors that torch.linalg.eig finds into the order of L.
         found, vectors = torch.linalg.eig(A.detach())
         order = (L.detach().unsqueeze(-1) - found.unsqueeze(-2)).abs().argmin(-1)
         near = vectors.gather(-1, order.unsqueeze(-2).expand(vectors.shape))

@@ -29,7 +29,7 @@ def tensor(
     real: bool = False,
     boolean: bool = False,
 ) -> Tensor:
-    """Return the value if it is a tensor of an element type that the kernels support.
+    """Return the value, a tensor. Kernels must support its element type, unless ``boolean``.
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, ``shape`` the exact shape,
     ``broadcast`` a shape that it broadcasts to, and ``like`` a tensor on the same device. ``real``
@@ -76,7 +76,7 @@ def last_axis_scan(
     initial: tuple[str, Any] | None = None,
     reverse: bool = False,
 ) -> Tensor:
-    """Scan two tensors of one shape along their last axis; arguments are (name, value)."""
+    """Scan two tensors of one shape along their last axis. Each array is a pair (name, value)."""
     x = tensor(call, *input, axes=axes)
     a = tensor(call, *gate, shape=x.shape, like=x)
     first = None if initial is None else tensor(call, *initial, shape=x.shape[:-1], like=x)

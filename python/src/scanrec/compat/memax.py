@@ -29,9 +29,9 @@ def semigroup_scan(
     The result has the structure of ``input``. ``state`` has it too, without the axis of time.
 
     An operator that traces to ``(A_j * A_i, A_j * b_i + b_j)``, such as the package's LRU and S6,
-    or to ``b_i + b_j``, is computed by a linear scan, also within the package's ``Resettable``.
-    Resets then start sequences exactly, while the original multiplies states by 0. Other operators
-    are passed to ``jax.lax.associative_scan``, as in the original.
+    or to ``b_i + b_j``, is computed by a linear scan, also within the package's ``Resettable``
+    if ``axis`` is 0. Resets then start sequences exactly, while the original multiplies states
+    by 0. Other operators are passed to ``jax.lax.associative_scan``, as in the original.
     """
     call = "semigroup_scan"
     wanted: Any = jax.tree.structure(input)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The descriptions of ``s5`` and ``lru``, which are composed of matrix products and scans."""
+"""The docstrings of ``s5`` and ``lru``."""
 
 __all__ = ["LRU_DOC", "S5_DOC"]
 
@@ -8,7 +8,8 @@ S5_DOC = """
 Apply a diagonal state space to sequences, as S5 does::
 
     x[t] = gate * x[t-1] + scale * (B u[t])
-    y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
+    y[t] = Re(C x[t]) + D u[t]                 without conjugate symmetry
+    y[t] = 2 Re(C x[t]) + D u[t]               with conjugate symmetry
 
 ``gate`` and ``scale`` discretise ``lambda_`` with the step sizes ``exp(log_step)``. Differentiable
 in all real and complex arguments.
@@ -40,8 +41,8 @@ reverse:
     Whether to compute ``x[t] = gate * x[t+1] + ...``. The final state is then that of the first
     step. No array is flipped. Bidirectional systems do not support ``reverse``.
 resets:
-    Booleans that broadcast to ``(..., T)``, with all T steps or one further step along time. A
-    sequence starts at each step that is True, as in :func:`linear_scan`.
+    Booleans, ``(..., T)`` or ``(..., T + 1)``. All axes except time may broadcast. A sequence
+    starts at each step that is True, as in :func:`linear_scan`.
 return_final:
     Whether to return ``(y, final_state)``. The final state is ``(..., P)``. In a bidirectional
     system it belongs to the states that run forward.
@@ -54,8 +55,9 @@ The outputs, ``(..., T, Q)``, real.
 
 Notes
 -----
-The call consists of the framework's matrix products and a scan between them. Without ``intervals``,
-the gate has one number per state and is not expanded over time.
+The call consists of the framework's matrix products and a scan between them, or two scans if the
+system is bidirectional. Without ``intervals``, the gate has one number per state and is not
+expanded over time.
 
 Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2 and 3.
 """
@@ -64,7 +66,7 @@ Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023)
 LRU_DOC = """
 Apply a linear recurrent unit to sequences.
 
-It is :func:`s5` without conjugate symmetry, with gates on a ring of the complex plane::
+The unit is :func:`s5` without conjugate symmetry. ``nu`` and ``theta`` give its gate and scale::
 
     gate = exp(-exp(nu) + i exp(theta))        scale = sqrt(1 - |gate|^2)
 

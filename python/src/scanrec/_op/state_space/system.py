@@ -43,7 +43,7 @@ class System(ABC, Generic[Array]):
         """The reset mask with the axes of u except the last."""
 
     def telling(self, **split: Any) -> AbstractContextManager[Any]:
-        """A context that tells other processes about errors in the arguments."""
+        """A context that reports errors in the arguments to other processes, if time is split."""
         return nullcontext()
 
     def __init__(
@@ -100,7 +100,7 @@ class System(ABC, Generic[Array]):
         return self._outputs(gate, self.complex_product(u, scale[:, None] * b), c)
 
     def _outputs(self, gate: Any, x: Any, c: Any) -> Array | tuple[Array, Array]:
-        """The outputs, given gate and input of the scan and the matrix C."""
+        """The results of the call, given the gate and the input of the scan, and the matrix C."""
         initial_state = self.arrays.get("initial_state")
         scanned = self.scan(gate, x, initial_state, return_final=self.return_final, **self.along)
         state = scanned[0] if self.return_final else scanned
@@ -140,5 +140,5 @@ class System(ABC, Generic[Array]):
 
 
 def _of_rank(x: Any, rank: int) -> Any:
-    """Return the array with leading axes of extent 1, up to a rank."""
+    """Return the array with enough leading axes of extent 1 to have at least this rank."""
     return x[(None,) * (rank - x.ndim)] if x.ndim < rank else x

@@ -128,8 +128,8 @@ def complex_product(u: Tensor, matrix: Tensor) -> Tensor:
 
 
 def real_of_product(x: Tensor, c: Tensor) -> Tensor:
-    """The real part of x c^T. It avoids c.conj(), whose gradient would be a lazily conjugated view.
-    Adam does not accept such a view."""
+    """The real part of x c^T. The code avoids ``c.conj()``, which would make the gradient of ``c``
+    a lazily conjugated view. Adam does not accept such a view."""
     c = c.resolve_conj()
     return _pairs(x) @ torch.stack([c.real, -c.imag], -1).flatten(-2).T
 
