@@ -21,7 +21,7 @@ def test_every_function_has_a_recorded_signature():
     assert list(SIGNATURES) == list(functions(Path(scanrec.compat.__file__).parent))
 
 
-#: Intended differences: (original, ours). In ours, None means ScanType.AUTO.
+#: Intended differences by function: (original default, our default). None means ScanType.AUTO.
 OTHER_DEFAULTS = {"recurrentgemma.linear_scan": ("scan_type=<ScanType.AUTO: 1>", "scan_type=None")}
 
 
@@ -46,7 +46,7 @@ def test_signatures_equal_the_original_ones(kind):
 
 
 def inner(x, y):
-    """Return the inner product of two lists of tensors, complex numbers being pairs of real ones."""
+    """Return the inner product of two lists of tensors. Complex numbers count as pairs of reals."""
     number = lambda a, b: (a * b.conj()).real.sum() if "complex" in str(b.dtype) else (a * b).sum()
     return sum(number(a, b) for a, b in zip(x, y, strict=True))
 
@@ -104,15 +104,16 @@ def test_fullgraph_compilation_keeps_values_and_gradients(name):
     torch.testing.assert_close(*both, rtol=1e-13, atol=1e-13)
 
 
-#: Cases that share an implementation with another case, by the last part of their names.
+#: Last parts of the names of cases that share an implementation with another case.
 ALIKE = ("stopped", "forward", "leaky_vtrace", "discounted_returns")
 
 
 @named("jax", but=ALIKE)
 def test_derivatives_and_vmap_in_jax(case):
-    """Compare tangents with gradients, two kinds of second derivatives, and vmap with a loop.
+    """Compare tangents with gradients, forward over reverse with reverse over reverse, and vmap
+    with a loop.
 
-    One program computes all of them.
+    One program computes all results.
     """
     jax = framework("jax")
     call, arguments = called(case)

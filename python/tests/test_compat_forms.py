@@ -93,8 +93,8 @@ VALUES = {
 def test_every_pair_of_forms_equals_the_loop(name):
     """Compare values and gradients with the reference loop.
 
-    Arguments are float64, or float32 multiples of 1/16, whose products are exact. The loop's
-    gradients are finite differences; in float64 the tolerance is 1e-7.
+    Arguments are float64, or float32 multiples of 1/16, whose products are exact. The reference
+    gradients are finite differences of the loop, so their tolerance is 1e-7 or, in float32, 1e-5.
     """
     forms = FORMS[name]
     framework(forms.framework)
@@ -227,7 +227,7 @@ def kept(name, row, constant, steps=500):
     return len(found.keys() - given)
 
 
-#: Functions of PyTorch whose gates do not depend on inputs.
+#: The functions for PyTorch whose gates do not depend on inputs.
 OF_GATES = [k for k, forms in FORMS.items() if forms.framework == "torch" and "liquid" not in k]
 
 

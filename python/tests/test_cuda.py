@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests that libscanrec_cuda has the results of the CPU library, alone and in the frameworks."""
+"""Tests that libscanrec_cuda gives the results of the CPU library, also in PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_pooling_equals_the_cpu(device, dtype, count):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("steps", [40, 300])  # 40 run on one thread, 300 are split into tiles
+@pytest.mark.parametrize("steps", [40, 300])  # 40: a thread per sequence; 300: split into tiles
 def test_outputs_are_the_same_with_and_without_states(device, dtype, count, steps):
     """One kernel serves calls with and without states; calls with zoneout have another kernel."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)

@@ -54,7 +54,7 @@ def filled(like):
 
 
 def whole(x):
-    """Return the array with its imaginary parts, if it is a view of the real ones."""
+    """Return real and imaginary parts together if x is a view of real parts, and otherwise x."""
     return x.base if is_real_part(x) else x
 
 

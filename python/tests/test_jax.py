@@ -192,8 +192,8 @@ def transforms_of(dtype):
 def check_transforms(ours, theirs, arrays, names):
     """Compare first and second derivatives with differences, for every nesting of transformations.
 
-    The reference of a gradient is the difference of the loss in each element, and the reference of a
-    Hessian is the difference of the gradient. Second derivatives are of the loss named "both" only.
+    The reference of a gradient is made of differences of the loss, and that of a Hessian of
+    differences of the gradient. Second derivatives are compared only for the loss named "both".
     """
     every = transforms_of(arrays[1].dtype)
     of = [(t, loss) for t in every for loss in (["both"] if " of " in t else names)]
@@ -280,7 +280,8 @@ def test_slow_constant_decays_are_accurate(reverse):
     assert all(x.size == 1 for x in kept)
     of_input, of_first = vjp(grad)
     assert slow.close(of_input, "input_grad") and slow.close(of_first, "initial_grad")
-    # The vjp is linear in the cotangent, so its jvp is the vjp itself. Its transpose is the scan.
+    # The vjp is linear in the cotangent, so its jvp applies it to the tangent. Its transpose is the
+    # scan.
     pulled = lambda grad: jax.vjp(scan, input)[1](grad)[0]
     value, moves = jax.jvp(pulled, (jnp.zeros_like(grad),), (grad,))
     assert not value.any() and slow.close(moves, "input_grad")
@@ -410,7 +411,7 @@ def test_vmap_of_vmap_equals_that_of_lax_scan(random):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_broadcast_gates_under_vmap_equal_lax_scan(seed):
-    """Gates broadcast along random axes and may have fewer axes. One or two vmaps batch operands.
+    """Gates broadcast along random axes and may lack leading axes. One or two vmaps batch operands.
 
     The test compares gradients and products of the Hessian with a vector.
     """
@@ -720,7 +721,7 @@ def test_shard_map_may_use_a_second_mesh(random):
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 def test_tangents_split_along_time_raise(random):
-    """Otherwise a device would scan its part of the steps as a whole sequence."""
+    """Without the error, a device would scan its part of the steps as a whole sequence."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(mesh):
         whole = [jnp.asarray(random(2, 8, 3)) for _ in range(2)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of scanrec.jax.qrnn_pool, s5 and lru against compositions of simpler functions."""
+"""Tests of scanrec.jax.qrnn_pool, s5 and lru: values, derivatives, sharding and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_element_type_of_pooling_is_accurate(pool, dtype):
 
 @pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
 def problem(request):
-    """Return qrnn_pool, `composed`, a function that makes a loss, arguments and tangents."""
+    """Return qrnn_pool, `composed`, a function that makes a loss of either, operands, tangents."""
     pool, kind, reverse = request.param
     random = Random(3)
     parts = [jnp.asarray(random(2, 9, 4)) for _ in range(POOLS[pool])]
@@ -312,7 +312,7 @@ def test_bidirectional_s5_equals_the_sum_of_two_scans(random):
     ahead = s5(u, lambda_, b, c[:, :4], conjugate_symmetry=False)
     back = s5(u[:, ::-1], lambda_, b, c[:, 4:], conjugate_symmetry=False)[:, ::-1]
     same(s5(u, lambda_, b, c, conjugate_symmetry=False), ahead + back)
-    resets = random.booleans(2, 12)  # the last one has no effect
+    resets = random.booleans(2, 12)  # a reset after the last step has no effect
     resets[0, 11] = True
     got, want = (s5(u, lambda_, b, c, resets=reset_mask) for reset_mask in (resets, resets[:, :11]))
     same(got, want, rtol=0, atol=0)

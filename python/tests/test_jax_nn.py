@@ -60,8 +60,8 @@ def state_of(layer, random, *batch):
 def compiled(layer):
     """Return layer.apply under jit.
 
-    Before JAX 0.7.2 XLA ends the process if a program has a product and one of our calls is its
-    root, so the program returns a number as well.
+    Before JAX 0.7.2, XLA ends the process if a program contains a product and its root instruction
+    is one of our calls. So the program also returns a number.
     """
     apply = jax.jit(lambda *given, **options: (layer.apply(*given, **options), 0))
     return lambda *given, **options: apply(*given, **options)[0]
@@ -84,7 +84,7 @@ def of_ends(final, xp):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_values_and_gradients_equal_the_loop(name, random):
-    """There is a reset after the last step. Values without an initial state are compared, too."""
+    """There is a reset after the last step. Values without state and resets are compared, too."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
     state = state_of(layer, random, 2)
@@ -241,7 +241,7 @@ def test_dropout_and_zoneout_have_their_probabilities(random):
     params, x = weights_of(layer), jnp.asarray(random(2, 50, 3))
     plain = nn.MinGRU(3, 64, 2)
     same(compiled(layer)(params, x)[0], compiled(plain)(params, x)[0])
-    # With these weights, the states of the second layer equal the outputs of the first.
+    # With these weights, the states of the second layer equal its inputs.
     copies = {"weight": np.eye(128, 64), "bias": np.repeat([0.0, 50.0], 64)}
     looks = {**params, "layer_1": {"forward": copies}}
     seen, first = compiled(layer)(looks, x, key=key)[0], compiled(plain)(looks, x)[0]
@@ -275,7 +275,7 @@ def test_outputs_and_states_have_the_type_of_the_input(name, random):
 
 
 def test_slow_decays_of_min_gru_are_accurate(random):
-    """Update gates are 1e-4. float32 equals float64 within the tolerance of SlowDecay."""
+    """Update gates are about 1e-4. The tolerance of float32 results is that of SlowDecay."""
     layer, x = nn.MinGRU(1, 1, bidirectional=True), abs(random(100_000, 1)).astype(np.float32)
     names = {"weight": jnp.array([[1], [0]], np.float32), "bias": jnp.array([0, -9.2], np.float32)}
     params = {"layer_0": {"forward": names, "reverse": names}}
@@ -309,7 +309,7 @@ def test_initial_weights_match_the_docstrings():
     assert 0.99e-3 < step.min() and step.max() < 0.101
     np.testing.assert_allclose(np.exp(decay)[3], np.arange(1, 17), rtol=1e-5)
     # The eigenvalues are those of the normal part of HiPPO-LegS. In its eigenbasis, real Gaussian
-    # weights are complex Gaussian ones.
+    # weights become complex Gaussian weights.
     decay, frequency = draw(nn.S5(3, 4, state_size=6), "log_decay", "frequency")
     root = np.sqrt(2 * np.arange(6) + 1)
     lower = np.tril(np.outer(root, root), -1)

@@ -115,7 +115,8 @@ def test_chained_scans_with_a_constant_gate_keep_nothing():
 def test_a_selective_scan_keeps_its_operands_and_checkpoints():
     """Every gradient keeps all operands and checkpoints, because one kernel computes all gradients.
 
-    There is one checkpoint per 128 steps, so checkpoints are too small for `kept` to count.
+    `kept` counts the four operands with a time axis. The others are too small, and so are
+    checkpoints, of which there is one per 128 steps.
     """
     u, delta = X, jnp.abs(F)
     b, c = jnp.asarray(random(B, T, N)), jnp.asarray(random(B, T, N))

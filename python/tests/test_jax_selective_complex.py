@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of scanrec.jax.selective_scan with complex states.
 
-test_jax_selective_scan.py compares their values and derivatives with a loop.
+Further tests, in test_jax_selective_scan.py, compare such scans and their derivatives with a loop.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
 def same(got, want, **tolerance):
     """Check that trees of arrays are equal up to rounding.
 
-    Both sides sum some tens of terms of order 1, in different orders. Their difference is a few
+    Both sides sum some tens of terms of magnitude 1, in different orders. Their difference is a few
     hundred rounding errors of 1e-16, including 5 each from exp and the sigmoid.
     """
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
@@ -154,7 +154,7 @@ def as_function(call, names, **options):
 
 # ---- values and gradients ------------------------------------------------------------------------
 
-# Options of arrays_of, reverse, length of the reset mask, and the absent arrays.
+# Options of arrays_of; `reverse`; the length of the reset mask; the arrays that are absent.
 CASES = {
     "plain": dict(),
     "groups": dict(groups=2, mask_steps=9),
@@ -427,7 +427,7 @@ def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
         single = {n: x.astype(jnp.float32) for n, x in now.items()}
         out, after = got(held.astype(jnp.bfloat16), single)
         assert out.dtype == jnp.float32 and after.dtype == jnp.bfloat16
-        # Without x64, JAX keeps the low 32 bits, which would be a valid row here.
+        # Without x64, JAX keeps the low 32 bits of an index. Here they would be a valid row.
         jax.config.update("jax_enable_x64", False)
         try:
             far = got(held.astype(jnp.float32), single, np.array([3, 2**32 + 1, 0, 5]))
@@ -533,7 +533,7 @@ def test_calls_have_only_the_needed_operands_and_results(random):
     assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
     loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
     calls = calls_in(jax.grad(loss), given)
-    # The forward call omits the final state, one of its three results, which has no cotangent.
+    # Of its three results, the forward call omits the final state, which has no cotangent.
     assert calls[0] == ("selective_scan", everything, 0b101)
     assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 11, everything)
     # With the final state alone, the outputs and operands used only by them are absent.

@@ -29,7 +29,7 @@ BATCH, STEPS, CHANNELS = 2, 32, 3
 OVER_TIME = P(None, "t")
 
 shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:  # its replication check does not support custom derivatives
+if shard_map is None:  # the older one's replication check rejects custom derivatives
     from jax.experimental.shard_map import shard_map
 
     shard_map = partial(shard_map, check_rep=False)
@@ -186,7 +186,7 @@ def test_errors_are_within_the_bound_of_the_whole_sequence(random, dtype):
     """The bound of docs/numerics.md is |computed - exact| <= (1 + eps)^L S - s.
 
     L counts the roundings of a term (here 16). s is the sum of the terms' magnitudes, and S is that
-    sum with a factor (1 + eps)^2 per step of age.
+    sum with a factor (1 + eps)^2 for each step since the input of a term.
     """
     steps, parts = 1024, 8
     eps, rounded = 2.0**-24, 2.0**-8 if dtype == "bfloat16" else 0.0
@@ -374,7 +374,7 @@ def test_explicit_sharding_works_outside_the_mesh_context(random):
 
 
 def test_devices_exchange_maps_and_not_arrays():
-    """A value needs one all-gather of maps, and its gradient one message back."""
+    """A value needs one all-gather of maps. Its gradient adds one message to earlier parts."""
     gate = input = jnp.ones((BATCH, STEPS, CHANNELS))
     on_each = lambda gate, input: linear_scan(gate, input, axis_name="t")
     call = split(on_each, (OVER_TIME, OVER_TIME), OVER_TIME)

@@ -143,7 +143,7 @@ def test_c_selective_scan_equals_a_numpy_loop(random):
         state += (step * x["u"])[:, t, :, None] * b[:, t]
         want[:, t] = (state * x["c"]).sum(-1) + x["d"] * x["u"][:, t]
     assert np.allclose(out, want, rtol=1e-12) and np.allclose(final, state, rtol=1e-12)
-    # Every array may have its own dtype.
+    # u, delta, z, the output, and B and C that vary over time may have a narrower dtype.
     narrow = {name: x[name].astype(np.float16) for name in ("u", "b")}
     narrow |= {name: v.astype(np.float32) for name, v in x.items() if name not in narrow}
     short = np.zeros((2, 3, 4), np.float16)

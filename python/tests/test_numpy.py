@@ -480,7 +480,7 @@ class NoArray:
         (TypeError, "'reverse': expected True or False, got a ndarray of shape (2,)",
          lambda: scanrec.linear_scan(0.5, ONES, reverse=np.array([True, False]))),
         (ValueError, "'gate': expected a number of magnitude below 1.8e308, got an integer of 1329 bits",
-         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by a plan
+         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second: planned
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, initial_state=ONES, wrt=["input"])),
         (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of a toy operation, made of a description, its kernels, and a composed value.
+"""Tests of a toy operation, made of a description, kernels and a composed value.
 
-The toy is a running mean along the first axis,
+The composed value computes the results by other operations of a framework, for the derivatives that
+have no kernel. The toy is a running mean along the first axis,
 state[t] = state[t-1] + rate[t] * (input[t] - state[t-1]). Its kernels call the linear scan of NumPy
 arrays. CONTRIBUTING.md explains this file.
 """
@@ -77,7 +78,7 @@ def mean():
     return torch.compiler.allow_in_graph(lambda rate, input: toy.run(Problem(), rate, input))
 
 
-def test_pytorch_differentiates_batches_and_compiles_the_toy(mean):
+def test_derivatives_vmap_and_compilation_of_the_toy_in_pytorch(mean):
     import torch
 
     random = Random(1)
@@ -138,7 +139,7 @@ def mean_in_jax():
     )["state"]
 
 
-def test_jax_differentiates_and_batches_the_toy(mean_in_jax):
+def test_derivatives_and_vmap_of_the_toy_in_jax(mean_in_jax):
     import jax
     from jax.test_util import check_grads
 

@@ -236,7 +236,7 @@ def test_operators_pass_opcheck():
 
 @pytest.mark.parametrize("steps", [5, 200])
 def test_operators_write_all_elements_they_return(steps):
-    """Operators return at least 2 elements of checkpoints; kernels write at most one of them."""
+    """Operators return at least 2 elements of checkpoints; here, kernels write at most one."""
     ops, x = torch.ops.scanrec, torch.ones(1, 1, 1, steps)
     torch.use_deterministic_algorithms(True)  # fills new memory with NaN
     try:

@@ -108,7 +108,7 @@ def test_lazy_operands_cotangents_and_tangents_equal_resolved_ones(name):
         for view in lazy(v):
             mine = [view if k == i else y for k, y in enumerate(x)]
             equal(call(*mine), want)
-            if not (call is selective and i == 3 and view.is_conj()):  # view_as_real rejects it
+            if not (call is selective and i == 3 and view.is_conj()):  # view_as_real raises
                 equal(recorded(*mine), want)
             equal(pulled(mine, w), grads)
             equal(pushed(x, mine), tangents)
@@ -138,7 +138,7 @@ def test_steps_with_lazy_operands_equal_resolved_ones(dtype, rows):
         for name, value in good.items():
             for view in lazy(value):
                 if run is not step and name in ("B", "C") and view.is_conj():
-                    continue  # view_as_real rejects it
+                    continue  # view_as_real rejects conjugated views
                 given = {**good, "state": state.clone(), name: view}
                 bits, version = view.is_neg(), given["state"]._version
                 assert torch.equal(run(**given), want), name
