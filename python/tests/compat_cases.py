@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Test calls that run both in scanrec.compat and in the packages that it replaces.
 
-Their recorded results are values, and gradients of a weighted sum of the values.
+The recorded results of a call are its values, and the gradients of a weighted sum of them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Case(NamedTuple):
     """A call to compare: `ours` in scanrec.compat replaces `function` in a package's `module`.
 
     `arguments` maps names to values, in the package's order. `original` is the (module, function)
-    that computed the recorded results. It is None if `function`, called with names, computed them.
-    PyTorch originals get the arguments by position.
+    that computed the recorded results. It is None if `function`, called with named arguments,
+    computed them. PyTorch originals get the arguments by position.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Case(NamedTuple):
     original: tuple[str, str] | None = None
 
 
-#: Modules that are namespaces in scanrec.compat. A function of another module lies directly in the
-#: module scanrec.compat.<package>.
+#: Modules that are namespaces in scanrec.compat. Functions of other modules are directly in
+#: scanrec.compat.<package>.
 NAMESPACES = {
     *(f"accelerated_scan.{name}" for name in ("complex", "ref", "scalar", "warp")),
     *("philtorch.lpv", "philtorch.lti", "s5.s5_model", "s5.ssm"),
@@ -121,7 +121,7 @@ CASES: list[Case] = []
 def add(framework, module, function, name="", original=None, **makers):
     """Add a case. Arguments are constants, or functions of a Draw.
 
-    The package's names seed the draw, so renaming a function of scanrec.compat keeps its arguments.
+    The package's names seed the draw, so renaming a function of scanrec.compat has no effect on it.
     """
     draw = Draw(".".join([module, function, *filter(None, [name])]))
     made = {k: make(draw) if callable(make) else make for k, make in makers.items()}
@@ -287,7 +287,7 @@ def returns():
     mark = lambda d: d.booleans(2, 9, 2)
     after = {"next_state_value": steps, "reward": steps, "done": mark}
     module = "torchrl.objectives.value.functional"
-    # The original rounds discounts to float32, so both numbers are exact in float32.
+    # The original rounds discounts to float32, so gamma and lmbda are exact in float32.
     one = {"gamma": 0.875, "lmbda": 0.75}
     ended = {"terminated": mark}
     own = {"gamma": share, **after, **ended, "rolling_gamma": False}
@@ -334,7 +334,10 @@ def weights(shape):
 
 
 def torch_parts(call, arguments: dict[str, Any]):
-    """Return the call as a function from real and complex arrays to a tuple, and these arrays."""
+    """Return the call as a function of its real and complex arrays, and these arrays.
+
+    The function returns a tuple.
+    """
     import torch
 
     tensor = lambda x: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forms of the arguments of every function of scanrec.compat, and its reference loop in NumPy.
+"""Forms of the arguments of each function of scanrec.compat, and a reference loop for it in NumPy.
 
 A form is one way to pass an argument: a shape, an element type, a constant or None. Sequence lengths
 are forms, too.
@@ -20,11 +20,12 @@ __all__ = ["FORMS", "Forms", "arguments_of", "rows"]
 
 
 class Forms(NamedTuple):
-    """The forms of each argument, and the reference loop, which takes all arguments.
+    """The forms of each argument, and the reference loop, which takes the same arguments by name.
 
-    An argument whose name begins with ``_`` is not passed. It sets a size, or a choice that several
-    arguments share. A row maps each argument to the name of one of its forms. ``allowed(row)``
-    tells whether the call is valid, and ``differentiable(row)`` whether gradients are compared.
+    An argument whose name begins with ``_`` is not passed on. It sets a size, or a choice that
+    several arguments share. A row maps each argument to the name of one of its forms.
+    ``allowed(row)`` tells whether the call is valid, and ``differentiable(row)`` whether
+    gradients are compared.
     """
 
     framework: str
@@ -228,7 +229,8 @@ def linear_scans():
 def operators():
     """Add memax.semigroup_scan with four operators.
 
-    They are affine, affine with resets, a sum, and "none", which runs in jax.lax.associative_scan.
+    They are affine, affine with resets, a sum, and "none": it is none of these, so it runs in
+    jax.lax.associative_scan.
     """
     name = {"affine": Affine(), "resettable": Resettable()}
     name |= {"sum": lambda i, j: i + j, "none": lambda i, j: i + j + i * j}
@@ -332,7 +334,7 @@ def state_spaces():
 
 
 def torchrl():
-    """Add torchrl, whose loops run along axis 0. `in_time` moves the time axis there and back."""
+    """Add torchrl. The reference loops run along axis 0, to which `in_time` moves the time axis."""
 
     def td1(gamma, next_state_value, reward, done, terminated, rolling_gamma=None):
         out = np.zeros(reward.shape)
@@ -528,7 +530,7 @@ def rlax():
     ahead = {"_v": only(lambda d: d.sizes["t"] + 1), "values": only(number("v"))}
     given = {**first, "lambda_": mixing, **ahead}
     offer("truncated_generalized_advantage_estimation", gae, given)
-    rho = {"rho_tm1": only(lambda d: 2 * d.share("t") + 1 / 32)}  # Never at a threshold.
+    rho = {"rho_tm1": only(lambda d: 2 * d.share("t") + 1 / 32)}  # rho equals no threshold
     offer("importance_corrected_td_errors", corrected, {**given, **rho})
     short = {"_k": only(lambda d: max(0, d.sizes["t"] - 1))}
     short |= {"q_t": only(number("k")), "c_t": only(share("k"))}
@@ -555,7 +557,7 @@ def named_axes(x, axes, wanted, sizes):
 
 
 def philtorch():
-    """Add philtorch. The batch size is 4, so that `axes_of` can tell this axis by its length."""
+    """Add philtorch. The batch size is 4, so `axes_of` can identify this axis by its length."""
     of = lambda *axes: {axis: number(axis) for axis in axes}
     both = lambda *axes: of(*axes) | {f"pair {axis}": pair(axis) for axis in axes}
     batch = {"_b": only(4), "_p": only(6)}
@@ -645,7 +647,11 @@ def philtorch():
         return y if zi is None else (y, h)
 
     def spaces(leads, inputs):
-        """Return the forms of signals, and of B, C and D with these leading axes."""
+        """Return the forms of x, B, C, D, out_idx and zi.
+
+        `leads` are the leading axes of B, C and D. `inputs` are the numbers of inputs. The first of
+        them is also the number of states.
+        """
         wide = lambda d: "f" * (d.sizes["signal"] == "btf")
         outputs = lambda d: d.sizes["outputs"]
         axes = lambda d, lead, rest: lead.replace("n", "t") + rest
@@ -755,7 +761,7 @@ def philtorch():
     forms = {"_kind": {kind: kind for kind in kinds}, **spaces(lti, (3, 2)), "_basis": only(basis)}
     forms |= {"L": part("L"), "V": part("V"), "Vinv": part("I"), "A": part("A"), **unroll}
     forms["_m"] = only(3)
-    free = lambda row: row["_kind"] != "one LA"  # A determines L, but differences move both
+    free = lambda row: row["_kind"] != "one LA"  # differences would break A = V diag(L) V^-1
     offer("lti.diag_state_space", diag_state_space, forms, allowed=fits, differentiable=free)
 
     def comb_filter(a, delay, x, zi, unroll_factor):

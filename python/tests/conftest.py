@@ -50,10 +50,11 @@ class SlowDecay:
     """A linear scan of float32 arrays (T, 1) with log gates of -1e-4, and its long double results.
 
     Inputs and cotangents are random, so rounding errors of states have both signs. Rounding the
-    gate, which is close to 1, has an error of one sign: it changes results by 2e-4 of the largest.
+    gate, which is close to 1, has the same error at every step. It changes results by up to 2e-4 of
+    the largest one.
     """
 
-    #: Allowed error relative to the largest result: the 140 roundings within a pack of 64 steps.
+    #: Allowed error relative to the largest result. It covers 140 roundings in a pack of 64 steps.
     tolerance = 1e-5
     #: Allowed error with lanes along channels, where every step rounds the state.
     tolerance_of_channels = 4e-5
@@ -75,7 +76,7 @@ class SlowDecay:
         self.tangent = loop(exact, exact * np.concatenate(before), reverse=reverse)[0]
 
     def of_channels(self):
-        """Return gate, input and cotangent as (4, T, 16), for which time is not split."""
+        """Return gate, input and cotangent as (4, T, 16), for lanes along channels."""
         given = (self.gate, self.input, self.grad)
         return [np.repeat(np.repeat(x[None], 16, 2), 4, 0) for x in given]
 
@@ -85,20 +86,20 @@ class SlowDecay:
         return np.max(np.abs(got - want)) <= tolerance * np.max(np.abs(want))
 
 
-#: Shapes of one sequence (twice), of 64 channels (time is split) and of a batch (time is not split).
+#: Shapes of one sequence (twice), of 64 channels, and of a batch of 4 with 16 channels.
 SLOW_SUMS = ((100_000,), (100_000, 1), (100_000, 64), (4, 100_000, 16))
 
 
 def check_slow_sum(scan, shape):
-    """Check the final state for float32 log gates of -1e-4 and inputs of 1. It is 10000.046.
+    """Check the final state for float32 log gates of -1e-4 and inputs of 1.
 
-    scan(gate, input, axis) returns all states. For one sequence, the tolerance is that of SlowDecay.
+    The exact state is 10000.046. scan(gate, input, axis) returns all states. For one sequence, the
+    tolerance is that of SlowDecay.
 
     For several sequences, the tolerance is the bound of docs/numerics.md with P = 3, for machines
     without fused multiply-adds: a relative error of 1.8e-3. With lanes along channels, every step
-    rounds the state in the same direction. If time is not split, the computed final state is
-    9995.6. Rounded gates would pass with their error of 2.2e-4. Only the tests with
-    SlowDecay.of_channels detect them.
+    may round the state in the same direction. Rounded gates cause an error of only 2.2e-4, which
+    this bound allows. For several sequences, only the tests with SlowDecay.of_channels detect them.
     """
     axis = shape.index(100_000)
     got = np.asarray(scan(np.full(shape, -1e-4, np.float32), np.ones(shape, np.float32), axis))
@@ -136,7 +137,7 @@ def run_alone(module, call):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
-# Six axes that do not merge. The library loops over the two shortest, the first and the fourth.
+# Six axes that do not merge. The library loops over the two shortest (the first and the fourth).
 MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "reverse": False}
 
 

@@ -28,7 +28,7 @@ ROUNDING = {
 
 @pytest.fixture(params=["emulator", "gpu"])
 def device(request):
-    """Return a function that runs a call on host arrays, which are copied for a GPU."""
+    """Return a function that runs a call on host arrays. A GPU gets copies of them."""
     if request.param == "emulator":
         request.getfixturevalue("emulated")
         return lambda call, arrays, *more, **problem: _cuda.call(
@@ -68,7 +68,7 @@ def emulated(monkeypatch):
     """Use the emulated library, whose kernels run on the host."""
     path = os.environ.get("SCANREC_EMULATED_CUDA")
     if not path:
-        pytest.skip("SCANREC_EMULATED_CUDA names no library")
+        pytest.skip("SCANREC_EMULATED_CUDA is not set")
     library = _native.load(Path(path), "scanrec_cuda_", _native.GPU_CALLS)
     monkeypatch.setattr(_cuda, "library", lambda: library)
 

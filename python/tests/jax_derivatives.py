@@ -12,13 +12,14 @@ from conftest import derivative
 
 
 def check_derivatives(f, at, random, order=2, tolerance=1e-8):
-    """Compare derivatives up to an order with finite differences, for all nestings of both modes.
+    """Compare derivatives up to an order with finite differences, in all nestings of both modes.
 
     The function is made scalar: its outputs are multiplied by random weights and summed. Forward
     mode takes the tangent along one random direction of all arguments. Reverse mode takes the
     gradient of a scalar. If the derivative inside it is a gradient, that gradient's inner product
     with the direction is the scalar. A nesting therefore gives a scalar or a gradient. The
-    reference is the finite difference, along the direction, of the nested gradient one order lower.
+    reference at order k is a finite difference, along the direction, of the (k - 1)-fold gradient.
+    For k = 1 this is the function. Its gradient is checked with one argument displaced at a time.
     """
     drawn = lambda x: random(*x.shape, dtype=jnp.result_type(x))
     weights = jax.tree.map(drawn, jax.eval_shape(f, *at))

@@ -37,7 +37,10 @@ def block_diagonal(blocks):
 
 
 def advance(layer, p, carry, begins, u):
-    """Run one step of one direction: (carry, output). `begins`, (B, 1), resets the carry first."""
+    """Run one step of one direction and return (carry, output).
+
+    Where `begins`, (B, 1), is True, the carry is set to 0 first.
+    """
     zero = lambda x: np.where(begins.reshape(begins.shape[:1] + (1,) * (x.ndim - 1)), 0, x)
     (h, *more), bias = map(zero, carry), p.get("bias", 0)
     if isinstance(layer, nn.QRNN):
@@ -89,7 +92,7 @@ def advance(layer, p, carry, begins, u):
 def stepwise(layer, params, x, state=None, reset_mask=None):
     """Compute layer.apply by a loop over `advance`.
 
-    Parameters, inputs and states are results of `wide`. The reset mask is (B, T + 1).
+    Parameters, inputs and states must be results of `wide`. The reset mask is (B, T + 1).
     """
     first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
@@ -136,7 +139,7 @@ def check_gradients(function, at, gradients, random, tolerance=1e-10):
     for i, (x, gradient) in enumerate(zip(leaves, map(np.asarray, found))):
         assert gradient.shape == x.shape and gradient.dtype.kind == x.dtype.kind
         parts = [random(*x.shape) for _ in range(2 if x.dtype.kind == "c" else 1)]
-        # Elements have either sign, and none is close to 0.
+        # Elements of the direction have either sign, and none is close to 0.
         along = sum(unit * (np.sign(part) + part) for unit, part in zip((1, 1j), parts))
         change = lambda step, i=i, x=x, along=along: function(
             tree.unflatten([*leaves[:i], x + step * along, *leaves[i + 1 :]])

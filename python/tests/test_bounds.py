@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests that calls do not access memory outside their arrays, which border inaccessible pages.
+"""Tests that calls do not access memory outside their arrays.
 
-Such an access ends the process, so the cases run in a subprocess. The last line that it prints names
-the case that failed.
+Each array begins or ends at an inaccessible page. Access to this page ends the process, so the
+cases run in a subprocess. The last line that the subprocess prints names the case that failed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Guarded:
         owned = np.zeros(span, bool)
         owned_view = np.ndarray(stored, bool, owned, first, self.strides)
         owned_view[...] = True
-        self.unit = 1  # stored numbers per element; strides of a call count numbers
+        self.unit = 1  # stored numbers per element; strides passed to calls count numbers
         self.gaps = np.repeat(~owned, kind.itemsize)
         self.dtype = dtype
         # The broadcast array, as the call reads it.
@@ -179,7 +179,7 @@ class Case:
         shape = list(self.shape)
         shape[self.axis] += self.more
         reset_mask = self.add("resets", shape, "bool")
-        # The package passes no reset mask that broadcasts along time.
+        # The Python package never passes a reset mask that broadcasts along time.
         if reset_mask.strides[self.axis] == 0:
             del self.arrays["resets"]
             self.more = False

@@ -61,7 +61,7 @@ def test_every_case_has_recorded_results():
 
 
 def imports(modules):
-    """Return which of JAX and PyTorch an import of these modules of scanrec.compat imports."""
+    """Return which of JAX and PyTorch a new process loads for these modules of scanrec.compat."""
     names = ", ".join(f"scanrec.compat.{module}" for module in modules)
     code = f"import sys, {names}; print(*sorted(sys.modules.keys() & {{'jax', 'torch'}}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -224,7 +224,7 @@ def test_diag_state_space_takes_arguments_that_the_original_rejects():
     close(call(x, values[:1].expand(3)), call(x, torch.full((3,), 0.5, dtype=torch.float64)))
 
 
-def test_every_shape_of_b_c_and_d_equals_an_explicit_sum():
+def test_diag_state_space_equals_an_explicit_sum_for_every_shape_of_b_c_and_d():
     torch = framework("torch")
     call = ours("philtorch.lti.diag_state_space")
     r = np.random.default_rng(9)

@@ -3,8 +3,8 @@
 """Record results and signatures of the packages that scanrec.compat replaces.
 
 The script writes compat.npz and compat_signatures.json into its folder. It needs the packages that
-the folder's README.md lists, and clones of S5 and linrec, which are in no package index:
-make_compat.py S5 LINREC
+the folder's README.md lists, and clones of S5 and linrec, which are in no package index.
+Usage, with the folders of the clones: make_compat.py S5 LINREC
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ ELSEWHERE[f"torchrl.{_name}"] = ("torchrl.objectives.value.functional", _name)
 
 
 def signatures(clones) -> dict[str, str | None]:
-    """Return parameters by name in scanrec.compat, without the `self` of methods."""
+    """Return each function's parameters, except `self` and `ctx`, by its name in scanrec.compat."""
     positions = {}
     for case in CASES:
         own = (case.module, case.function)
@@ -114,7 +114,7 @@ def parameters(module: str, function: str, clones) -> str:
     made = list(inspect.signature(call).parameters.values())
     if made[0].name in ("self", "ctx"):
         del made[0]
-    if function.endswith(".forward"):  # called by `apply`, which takes no names
+    if function.endswith(".forward"):  # called by `apply`, which takes no keywords
         made = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in made]
     return shown(made)
 
@@ -130,8 +130,8 @@ def results(case, clones) -> list[np.ndarray]:
     if "semigroup_op" in arguments:
         arguments["semigroup_op"] = operator(arguments["semigroup_op"])
     ordered = lambda **given: call(*given.values())
-    # Originals in PyTorch may have other argument names, so they get arguments by position. JAX's
-    # trees sort arguments by name, so functions in JAX get arguments by name.
+    # Originals in PyTorch may have other argument names, so they get arguments by position. JAX
+    # sorts the dict of arguments by name, so functions in JAX get arguments by name.
     given = ordered if case.original and case.framework == "torch" else call
     return {"torch": torch_results, "jax": jax_results}[case.framework](given, arguments)
 

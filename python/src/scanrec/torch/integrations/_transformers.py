@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Replacement of the scans in Mamba mixers and the RG-LRU of Hugging Face transformers.
 
-The class of a layer is changed to a subclass of it. A Mamba mixer calls its scan, and its single
-step of generation, by global names. The ``forward`` of the subclass is the same code with our
-functions under these names. The RG-LRU has its scan in a method, which the subclass overrides.
-Other models of the process do not change.
+The class of a layer is changed to a subclass of it. A Mamba mixer calls its scan, and the
+function for one step of generation, through global variables of its module. The ``forward`` of the
+subclass is a copy for which these variables are our functions. The RG-LRU has its scan in a method,
+which the subclass overrides. Other models in the process do not change.
 
 The subclass has the same name as its base, so pickle would find the base. ``__reduce_ex__`` stores
 the base, and loading makes the subclass again.
@@ -35,8 +35,8 @@ _MAMBA = (
     *("causal_conv1d_fn", "causal_conv1d_update"),
 )
 
-#: The supported layers, by module and class. Each has the method that is replaced, and the names
-#: that its ``forward`` uses.
+#: The supported layers, by module and class. An entry has the method that is replaced, and names
+#: that the ``forward`` of the class must use.
 MIXERS = {
     ("transformers.models.mamba.modeling_mamba", "MambaMixer"):
         ("forward", (*_MAMBA, "mamba_inner_fn")),
@@ -46,26 +46,27 @@ MIXERS = {
     ("transformers.models.recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru"):
         ("_rnn_scan", ("_rnn_scan",)),
 }  # fmt: skip
-_INSTEAD_OF = "_scanrec_instead_of"  # an attribute of our subclass: the class of transformers
+_INSTEAD_OF = "_scanrec_instead_of"  # an attribute of our subclass: the class that it replaces
 
 
 def apply_to(model: Model) -> Model:
     """Replace the scans of a model of transformers by those of scanrec, in place.
 
     Mamba, FalconMamba and Jamba then call :func:`scanrec.torch.selective_scan` and
-    :func:`scanrec.torch.causal_conv1d`. Where they generate, they call
+    :func:`scanrec.torch.causal_conv1d`. To generate, they call
     :func:`scanrec.torch.selective_state_update` and :func:`scanrec.torch.causal_conv1d_update`.
-    RecurrentGemma calls :func:`scanrec.torch.linear_scan`. Parameters stay, and results differ by
-    rounding only. Copies of the model call the same functions, and so does a pickled model after
-    loading.
+    RecurrentGemma calls :func:`scanrec.torch.linear_scan`. Parameters do not change, and results
+    differ by rounding only. Copies of the model call the same functions, and so does a pickled
+    model after loading.
 
-    It supports transformers 5.23, and other versions whose layers call the same functions. Returns
-    the model.
+    The function supports transformers 5.23, and other versions whose layers call the same functions
+    of transformers. It returns the model.
 
     Raises
     ------
     ValueError, TypeError:
-        The model has no such layers, or they call other functions. Then nothing is replaced.
+        The model is not a module or has no supported layer, or a layer calls other functions or
+        has its own replacement of the method. Then nothing is replaced.
     """
     found = [(mixer, _ours_for(mixer)) for mixer in _mixers("apply_to", model)]
     for mixer, ours in found:
@@ -81,13 +82,13 @@ def restore(model: Model) -> Model:
 
 
 def _known(kind: Kind) -> tuple[str, tuple[str, ...]]:
-    """The entry of a class in ``MIXERS``, or empty values for unknown layers."""
+    """The entry in ``MIXERS`` of a class or its nearest base, or empty values if none is listed."""
     bases = ((base.__module__, base.__name__) for base in kind.__mro__)
     return next((MIXERS[base] for base in bases if base in MIXERS), ("", ()))
 
 
 def _class_of(mixer: torch.nn.Module) -> Kind:
-    """The class of transformers of a layer, even if its scan is replaced."""
+    """The class that a layer had before :func:`apply_to`."""
     kind: Kind = vars(type(mixer)).get(_INSTEAD_OF, type(mixer))
     return kind
 
@@ -142,7 +143,7 @@ def _empty(kind: Kind) -> torch.nn.Module:
 
 
 def _layers(kind: Kind) -> list[Any]:
-    """The ``forward`` of a class, from the outermost decorator to the innermost function."""
+    """The decorators of a class's ``forward``, outermost first, and then the function itself."""
     layers = [kind.forward]
     while hasattr(layers[-1], "__wrapped__"):
         layers.append(layers[-1].__wrapped__)
@@ -150,7 +151,7 @@ def _layers(kind: Kind) -> list[Any]:
 
 
 def _forward(kind: Kind) -> FunctionType:
-    """Return the ``forward`` of a class, with our functions."""
+    """Return a copy of a class's ``forward`` that calls our functions."""
     *layers, inner = _layers(kind)
     ours = _copy_of(inner, {**inner.__globals__, **_FUNCTIONS})
     for outer in reversed(layers):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Recurrent layers with the interface of torch.nn.LSTM, on the scans of scanrec.torch.
 
-All layers share the arguments of torch.nn.LSTM: ``input_size``, ``hidden_size``, ``num_layers``,
-``bias``, ``batch_first``, ``dropout``, ``bidirectional``, ``device`` and ``dtype``. Dropout acts on
-the outputs of all layers except the last. The other options are keyword arguments. The names of the
-parameters of layer k end with ``_lk``, or with ``_lk_reverse`` in the reverse direction.
+All classes take these arguments of torch.nn.LSTM: ``input_size``, ``hidden_size``, ``num_layers``,
+``bias``, ``batch_first``, ``dropout``, ``bidirectional``, ``device`` and ``dtype``. Further options
+of a class are keyword-only. Dropout acts on the outputs of all stacked layers except the last.
+The names of the parameters of stacked layer k end with ``_lk``, or with ``_lk_reverse`` in the
+reverse direction.
 """
 
 from ._gated import QRNN, RGLRU, MinGRU, QRNNState

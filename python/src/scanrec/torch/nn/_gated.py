@@ -146,7 +146,7 @@ class MinGRU(MinGRUSpec, Recurrent[Tensor]):
         if self.candidate == "positive":
             v = torch.where(v >= 0, v + 0.5, torch.sigmoid(v))
         log_gate = not is_distributed(z)  # linear_scan does not support logarithms of DTensors
-        # softplus returns z beyond the threshold: at 40 that is exact in float64.
+        # Above the threshold, softplus returns z. Above 40 this is exact in float64.
         gate = -functional.softplus(z, threshold=40) if log_gate else torch.sigmoid(-z)
         given = {"log_gate": log_gate, **time.options}
         h, final = linear_scan(gate, torch.sigmoid(z) * v, state[0], return_final=True, **given)
@@ -178,7 +178,8 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
             x = functional.linear(x, weights["weight_in"], weights.get("bias_in"))
         r, i = (self._gate(x, weights, name) for name in ("recurrence", "gate"))
         log_a = -self.c * functional.softplus(wide(weights["decay"])) * r
-        # 1 - a^2 without cancellation. The limit gives the root of 0 a gradient of 0, not infinity.
+        # expm1 computes 1 - a^2 without cancellation. Where this is 0, the clamp makes the gradient
+        # 0. The square root alone would make it infinite.
         scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
         steps, goes_on = x.shape[time.axis], x.shape[1 - time.axis] - time.begins
         first_steps = time.firsts(steps)
@@ -186,9 +187,9 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
             scale = torch.where(first_steps.unsqueeze(-1), 1.0, scale)
         a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
         if time.begins:
-            # The first input of a new sequence is not scaled. Its initial state adds the missing
-            # share of the input, 1 - scale, since a (a / (1 + scale)) = 1 - scale. The initial
-            # states of sequences that go on do not change.
+            # The first input of a new sequence must not be scaled. The initial state of such a
+            # sequence adds the missing share of the input, 1 - scale, since a (a / (1 + scale)) =
+            # 1 - scale. The initial states of sequences that go on do not change.
             at = [t.select(time.axis, steps - 1 if time.reverse else 0) for t in (a, scale, gated)]
             a_first, scale_first, first = (t[goes_on:] for t in at)
             initial = torch.cat([initial[:goes_on], a_first / (1 + scale_first) * first])

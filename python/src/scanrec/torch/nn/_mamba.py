@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Mamba layer: a convolution and a selective scan between products."""
+"""The Mamba layer: a convolution and a selective scan between matrix products."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class MambaState(NamedTuple):
     """State of a :class:`Mamba` layer, with E = expand * hidden_size."""
 
     hidden: Tensor  #: ``(num_layers * num_directions, B, E, state_size)``
-    #: ``(num_layers * num_directions, B, E, conv - 1)``: the steps that the convolution still
-    #: reads, in the order of time.
+    #: ``(num_layers * num_directions, B, E, conv - 1)``: inputs of the convolution that the
+    #: next steps of the scan read, in the order of time.
     conv: Tensor
 
 
@@ -90,6 +90,8 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
 def _resets(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
     """Return, for each k below `count`, whether a reset separates a step from the k-th before it.
 
+    "Before" is in the order of the scan.
+
     `first` and the masks are ``(B, 1, T)``.
     """
     resets, steps = [torch.zeros_like(first)], first.shape[2]
@@ -124,9 +126,9 @@ def _convolved(
 
 
 def _left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """The last K - 1 steps, ``(B, E, K - 1)``, with 0 for those of another sequence.
+    """Return `past`, the last K - 1 steps, with 0 for steps before the last reset.
 
-    In reverse these are the first K - 1 steps.
+    `past` is ``(B, E, K - 1)``. In reverse it has the first K - 1, with 0 after the first reset.
     """
     resets = _resets(first, past.shape[2], reverse)
     at = 0 if reverse else first.shape[2] - 1

@@ -41,7 +41,7 @@ class Time:
     axis: int  #: 0 or 1; the other one is the batch
     reverse: bool
     begins: int  #: how many sequences have no state before them; they are last in the batch
-    resets: Tensor | None  #: mask of the first two axes, with the steps of the tensors or one more
+    resets: Tensor | None  #: mask over the first two axes; it may have one step more
 
     @property
     def options(self) -> dict[str, Any]:
@@ -58,9 +58,9 @@ class Time:
         return Time(1, self.reverse, self.begins, resets)
 
     def firsts(self, steps: int) -> Tensor | None:
-        """Mask of the steps that start a sequence, or None without resets.
+        """Mask of the steps at which a reset starts a sequence, or None without resets.
 
-        In reverse, a step starts a sequence if the reset after it is True.
+        In reverse, these are the steps for which the mask is True at the next step in time.
         """
         reset_mask, axis = self.resets, self.axis
         if reset_mask is None or not self.reverse:
@@ -83,7 +83,7 @@ def _is_autocast(device: torch.device) -> bool:
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[None]:
-    """A context without autocast, for products that may not be rounded to 16 bits."""
+    """A context without autocast, for products that must not be rounded to 16 bits."""
     if _is_autocast(x.device):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()
@@ -92,7 +92,7 @@ def full_precision(x: Tensor) -> AbstractContextManager[None]:
 def saved_by_name(kind: Kind) -> Kind:
     """Register a named tuple with torch.load, for ``weights_only``, and with torch.export.save.
 
-    The function for torch.export is private, but its errors name it. The public
+    The function for torch.export is private, but errors of torch.export name it. The public
     ``torch.export.register_dataclass`` does not support named tuples.
     """
     torch.serialization.add_safe_globals([kind])
@@ -101,7 +101,7 @@ def saved_by_name(kind: Kind) -> Kind:
 
 
 def _draw(weight: Tensor, initial: Initial) -> None:
-    """Draw a parameter in place. Functions and products of random numbers are in float64."""
+    """Draw a parameter in place. Functions and products of random numbers use float64."""
     match initial:
         case Normal(variance, product):
             if product is None:
@@ -121,7 +121,7 @@ def _draw(weight: Tensor, initial: Initial) -> None:
 
 
 class Recurrent(Spec, torch.nn.Module, Generic[State]):
-    """Base class of all layers. A layer inherits from its description as well."""
+    """Base class of all layers. Each also inherits from its description, such as ``QRNNSpec``."""
 
     batch_first: bool
 
@@ -129,7 +129,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     _state_type: ClassVar[Any] = None
 
     def __init__(self, given: dict[str, Any]) -> None:
-        """Check the arguments of a layer's constructor, its ``locals()``, and draw parameters."""
+        """Check `given`, the ``locals()`` of a layer's constructor, and draw the parameters."""
         super().__init__()
         options = options_of(given)
         device, dtype = options.pop("device"), options.pop("dtype")
@@ -141,7 +141,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             expected = f"one of {_WEIGHT_NAMES}"
             arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
         # Names of the parameters with their suffixes, for each layer and direction. A position is
-        # the index of a direction of a layer.
+        # the index of a pair of layer and direction.
         self._names: list[dict[str, str]] = []
         for position in range(self._directions):
             layer, direction = divmod(position, self.num_directions)
@@ -199,14 +199,15 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             the complex type of that precision. If None, new sequences start.
         resets:
             Booleans that broadcast to the input's ``(T, B)``, ``(B, T)`` or ``(T,)``. True starts a
-            new sequence, which does not depend on earlier steps. The mask has all steps of the
-            input, or one more after the last step. With a ``PackedSequence`` it must be None.
+            new sequence: no state passes between this step and the one before it, in either
+            direction. The mask has all steps of the input, or one more after the last step. With a
+            ``PackedSequence`` it must be None.
 
         Returns
         -------
         ``(output, state)``: the outputs of all steps, with ``hidden_size * num_directions``
-        channels, and the state after the last step. States of packed sequences are in the order
-        that the sequences had before packing.
+        channels, and the final state: after the last step, or after the first step in the reverse
+        direction. States of packed sequences are in the order before packing.
 
         Raises
         ------
@@ -247,7 +248,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         ) -> tuple[Input, State]: ...
 
     def step(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Run a single step, with the results of :meth:`forward` on a sequence of this step.
+        """Run a single step. The results are those of :meth:`forward` on a sequence of one step.
 
         A bidirectional layer raises ValueError.
 
@@ -277,9 +278,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     def _packed(self, packed: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
         """Run over sequences of several lengths.
 
-        The steps are consecutive in memory, each with the longest sequence first. Steps with the
-        same number of sequences are therefore one batch. The function is not compiled:
-        torch.compile would make a program for each set of lengths.
+        The steps are consecutive in memory, each with the longest sequence first. Consecutive
+        steps with the same number of sequences are therefore one batch. The function is not
+        compiled: torch.compile would make a program for each set of lengths.
         """
         data, sizes, order, back = packed
         self._check(self._name, data, "a PackedSequence of steps (I)", (2,))
@@ -294,7 +295,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             now, outputs, ended = tuple(s[:0] for s in initial), [], []
             for part, shape in list(zip(parts, shapes))[:: -1 if reverse else 1]:
                 held, rows = now[0].shape[0], shape[1]
-                if rows < held:  # forward, the last sequences end
+                if rows < held:  # in the forward direction, the shortest sequences end
                     ended.append(tuple(s[rows:] for s in now))
                     now = tuple(s[:rows] for s in now)
                 elif rows > held:  # in reverse, sequences start at their last steps
