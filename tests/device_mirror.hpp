@@ -95,7 +95,8 @@ class device_memory {
   std::size_t bytes_;
 };
 
-/// Copies of the memory that the arrays of a problem span. Arrays that overlap share a copy.
+/// Copies of the memory that the arrays of a problem span. Arrays that overlap or adjoin share a
+/// copy.
 class device_mirror {
  public:
   explicit device_mirror(const scanrec::problem& p) {

@@ -9,9 +9,9 @@ of a program in python/examples, without its common indentation. Every ```cpp bl
 snippet; a ```python block may be one. Every snippet must be shown.
 
 Every relative link of a Markdown file must name an existing file and heading. Paths in Markdown
-files and in comments must name files of the repository. docs/site/index.md must list every document
-and docs/site/reference.toml every documented header. Examples must begin with a sentence, and
-public names of the Python package must have docstrings.
+files and in comments must name files or folders of the repository. docs/site/index.md must list
+every document and docs/site/reference.toml every documented header. Examples must begin with a
+sentence, and public names of the Python package must have docstrings.
 
 --write rewrites the blocks from the snippets. The exit status is 1 if a check fails.
 """
@@ -212,7 +212,7 @@ def alternatives(word):
 
 
 def words_with_paths(path, lines):
-    """Yield (line number, word) of comments, and of code spans and blocks in Markdown."""
+    """Yield (line number, word) of comments, and of code spans and indented blocks in Markdown."""
     fence = None
     for number, line in enumerate(lines, 1):
         if path.suffix == ".md":

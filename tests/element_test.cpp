@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of conversions of 16-bit types: all values to float, and edge cases and samples from float.
+// Tests of conversions between float and 16-bit types: all 16-bit values to float, and samples and
+// edge cases of float to 16 bits.
 #include <bit>
 #include <cmath>
 #include <cstdint>

@@ -24,7 +24,7 @@ record& the_record() {
   return all;
 }
 
-/// The name of a backend without its policy: cuda::lanes for "cuda::lanes through a ring".
+/// The name of a backend up to the first space: cuda::lanes for "cuda::lanes through a ring".
 std::string family_of(const std::string& backend) { return backend.substr(0, backend.find(' ')); }
 
 }  // namespace

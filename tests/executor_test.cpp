@@ -90,7 +90,7 @@ TEST_CASE("an exception of an operator reaches the caller on any executor",
     for (const std::int64_t at : {std::int64_t{0}, steps / 2, steps - 1}) {
       std::vector<std::int64_t> elements(n, 1), results(n),
           last(static_cast<std::size_t>(batch * channels));
-      // The last sequence throws, after workers have started on others.
+      // The operator throws in the last sequence, when workers may have started on others.
       const std::size_t index =
           static_cast<std::size_t>(((batch - 1) * steps + at) * channels + channels - 1);
       elements[index] = -1;

@@ -92,8 +92,8 @@ struct arguments {
   }
 };
 
-/// Calls f(name, backend) for the CPU backends, the backend of the example and the emulated GPU
-/// backends.
+/// Calls f(name, backend) for the CPU backends, the backend of the example, and emulated
+/// cuda::lanes and cuda::look_back.
 template <class F>
 void with_every_backend(F f) {
   f("sequential", sequential{});

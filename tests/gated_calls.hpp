@@ -128,8 +128,8 @@ struct gated_backend {
   }
 };
 
-/// Returns all backends, `sequential` first. Their options make short inputs reach tile edges,
-/// split time, passes that several threads share, and streaming stores.
+/// Returns the backends that this build tests, `sequential` first. With their options, even short
+/// inputs cross tile edges, have their time split over threads, and use streaming stores.
 template <class Cell, class T>
 std::vector<gated_backend<Cell, T>> gated_backends();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reference for gated scans: a second implementation of the cells, on numbers that carry an
-// error bound for a computation in the element type.
+// The reference for gated scans: a second implementation of fo_pooling and ifo_pooling, on numbers
+// that carry an error bound for a computation in the element type.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ template <class N>
 acted<N> act(activation::identity, N x) {
   return {x, N(1) - x, N(1)};
 }
-/// Errors are in units of roundoff, and a ULP is at most two units.
+/// Arguments of activated() and rounded() count unit roundoffs. A ULP is at most two of them.
 inline acted<bounded> act(activation::tanh, bounded x) {
   const long double t = std::tanh(x.value), c = std::cosh(x.value), slope = 1 / (c * c);
   const long double of_complement = bounded::activations * std::abs(t);
@@ -77,8 +77,8 @@ inline acted<bounded> act(activation::sigmoid, bounded x) {
           bounded(s * c, x.error).activated(11)};
 }
 
-/// The second implementation of a cell: the values of a step from its pre-activations, and its
-/// gradients.
+/// The second implementation of a cell: the values of a step from its pre-activations, and the
+/// gradients of the pre-activations.
 template <class Cell>
 struct cell_again;
 template <class Z, class G>

@@ -63,8 +63,8 @@ TYPED_CASE("results have the golden bits", "[.golden]") {
     for (const policy memory : policies_of(on))
       for (const bool all_options : {false, true}) {
         const golden::row row = golden_row(on, memory, all_options);
-        // Results of an exact type equal those of the loop, so the golden files have rows of the
-        // loop only.
+        // Results of an exact type equal those of `sequential`, so the golden files have only rows
+        // of `sequential`.
         if (exact<T> && &on != &all[0])
           CHECK(golden_row(all[0], memory, all_options).begins_with(row));
         else

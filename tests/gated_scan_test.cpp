@@ -156,7 +156,7 @@ TEST_CASE("gradients in place do not race with recomputed states", "[tiled][gate
   }
 }
 
-TEST_CASE("zoneout with broadcast pre-activations gives the states of the loop",
+TEST_CASE("zoneout with broadcast pre-activations gives the states of the sequential backend",
           "[backends][gated]") {
   // With one gate for all steps, triangular_matmul uses one matrix for all chunks of steps, except
   // if there is a zoneout mask.

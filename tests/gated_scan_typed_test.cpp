@@ -51,7 +51,7 @@ struct variation {
   double forget_bias = 0;
 };
 std::vector<variation> variations() {
-#if defined(SCANREC_TEST_STRIDE)  // slow builds; 7 is coprime to the divisors of i
+#if defined(SCANREC_TEST_STRIDE)  // slow builds; 7 is coprime to 2, 3, 4 and 5 below
   constexpr int stride = SCANREC_TEST_STRIDE > 1 ? 7 : 1;
 #else
   constexpr int stride = 1;
@@ -130,7 +130,7 @@ struct problem_case {
     const auto view = a.view();
     return {view.data, view.shape, view.strides};
   }
-  /// The time index of step t of the forward call in scan order.
+  /// The time index of step t of the forward call, where t counts in scan order.
   std::int64_t at(std::int64_t t) const {
     return v.order == direction::forward ? t : v.shape.time - 1 - t;
   }
@@ -310,7 +310,7 @@ TYPED_CASE("recomputed and stored states give the same gradients, bit for bit",
   }
 }
 
-/// Chunks of a sequence in scan order, as (first step, number of steps).
+/// Chunks of a sequence in scan order, as (lowest time index, number of steps).
 using chunk_list = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 /// Runs a forward call and its adjoint chunk by chunk. r.states are the states of a forward call of

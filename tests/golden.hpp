@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Golden bits: hashes of results, compared with the files in tests/golden. A row is a line of such
-// a file: a name and a list of hashes. A test case with the tag [golden] computes rows. Most rows
-// have one hash for each problem, or for each call of a problem. The test case calls only kernels
-// that other test cases of its program use, too. scripts/golden compares or rewrites the files.
+// a file: a name and a list of hashes. A test case with the tag [golden] computes rows. It calls
+// only kernels that other test cases of its program use, too. Most rows have one hash for each
+// problem, or for each call of a problem. scripts/golden compares or rewrites the files.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,7 @@ class numbers {
   }
   /// Returns -1, 0 or 1. Sums of products of such numbers are exact in every order.
   float next_unit() { return static_cast<float>(static_cast<int>(3.99f * next()) % 2); }
+  /// Sets x to a random number. With `items`, a number that is not an integer becomes -1, 0 or 1.
   template <class T>
   void fill(T& x, bool items = false) {
     const auto one = [&] { return items ? next_unit() : next(); };

@@ -23,7 +23,7 @@ set(CMAKE_CUDA_COMPILER_ID NVIDIA)
 set(CMAKE_CUDA_COMPILER_VERSION 13.0)
 
 # expect GPUS SETTING ARCHITECTURES MORE [ASKED]: on a machine with these GPUs and with SCANREC_CUDA=SETTING,
-# kernels are built for ARCHITECTURES (a list or "none"), with machine code for MORE. ASKED sets
+# kernels are built for ARCHITECTURES (a list or "none"), with additional machine code for MORE. ASKED sets
 # CMAKE_CUDA_ARCHITECTURES.
 function(expect gpus setting architectures more)
   program(nvidia-smi ${gpus})
@@ -48,7 +48,7 @@ expect("" AUTO none "")
 expect("7.5" AUTO none "")
 expect("9.0" AUTO "90" "")
 expect("8.0;9.0;9.0;7.5" AUTO "80;90" "")
-expect("12.0" AUTO "80" "sm_90;sm_100")  # newer than this nvcc knows: PTX, and machine code for GPUs that it knows
+expect("12.0" AUTO "80" "sm_90;sm_100")  # unknown to this nvcc: PTX for 8.0, and machine code for GPUs that nvcc knows
 expect("" ON "80" "sm_90;sm_100")
 expect("9.0" ON "80" "sm_90;sm_100")
 expect("9.0" AUTO "80-real" "" 80-real)

@@ -185,7 +185,7 @@ TEST_CASE("prefix sums have the golden bits", "[.golden]") {
   });
 }
 
-TEST_CASE("prefixes of composed maps equal consecutive steps", "[inclusive_scan]") {
+TEST_CASE("prefixes of composed maps give the states of consecutive steps", "[inclusive_scan]") {
   using complex = std::complex<double>;
   const extents shape{.batch = 2, .time = 50};
   std::vector<affine<complex>> maps(100), prefix(100);
@@ -286,7 +286,7 @@ TEST_CASE("elements with members u and reset are not mistaken for steps or maps"
 
 namespace {
 
-/// Elements of N integers: of 3, and of 41, which are more than two cache lines.
+/// Elements of N integers. Those of 41 integers are larger than two cache lines.
 template <int N>
 struct numbers {
   std::uint32_t at[N];

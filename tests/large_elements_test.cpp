@@ -30,7 +30,7 @@ void with_cpu_backends(F f) {
   }
 }
 
-/// Elements of 1600 bytes, and of 3200 bytes below.
+/// Elements of 1600 bytes. Those of type `large` have 3200 bytes.
 struct matrix {
   std::array<std::array<std::uint32_t, 20>, 20> at{};
   bool operator==(const matrix&) const = default;
@@ -109,7 +109,8 @@ void check_alignment() {
 
 }  // namespace
 
-TEST_CASE("elements of 1600 and 3200 bytes give the results of the loop", "[large_elements]") {
+TEST_CASE("elements of 1600 and 3200 bytes give the results of the sequential backend",
+          "[large_elements]") {
   for (const extents& shape : {extents{.time = 40}, extents{2, 9, 3}}) {
     const auto n = static_cast<std::size_t>(detail::element_count(shape));
     std::vector<matrix> matrices(n), products(n), got_products(n);

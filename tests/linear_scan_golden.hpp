@@ -26,8 +26,8 @@ void add_to(golden::row& row, array<U>& of, const extents& shape) {
   });
 }
 
-/// A problem filled with golden numbers. With `items` they are -1, 0 or 1, so sums are exact in any
-/// order.
+/// A problem filled with golden numbers. With `items`, numbers that are not integers are -1, 0 or
+/// 1, so sums are exact in any order.
 struct golden_case : problem_case {
   golden_case(const golden_problem& of, bool all_options, bool items)
       : problem_case(of.shape, of.l, all_options ? direction::reverse : direction::forward,
@@ -102,8 +102,8 @@ std::vector<golden::row> golden_rows(const tested::backend<T>& on, bool items, b
   }
   return {plain, full, sums};
 }
-/// Results of an exact type equal those of the loop, so the golden files have rows of the loop
-/// only.
+/// Results of an exact type equal those of `sequential`, so the golden files have only rows of
+/// `sequential`.
 void check_golden(const std::vector<golden::row>& rows, const std::vector<golden::row>& of_loop) {
   for (std::size_t k = 0; k < rows.size(); ++k)
     if (exact<T>)

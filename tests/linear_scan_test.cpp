@@ -101,7 +101,7 @@ struct problem_case {
       o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
     return o;
   }
-  // The time step of step i of the forward scan.
+  // The time index of step i of the forward scan, where i counts in scan order.
   std::int64_t time_of(std::int64_t i) const {
     return order == direction::forward ? i : shape.time - 1 - i;
   }
@@ -157,7 +157,7 @@ TYPED_CASE("forward is within the error bound and writes nothing outside the vie
            "[layouts]") {
   struct result {
     std::string name;
-    int more;  // additions
+    int more;  // additions per term beyond those of most backends
     array<T> out;
     std::vector<T> untouched;
     array<V> last;
@@ -263,7 +263,7 @@ TYPED_CASE("vjp is within the error bound",
     for (const conjugation convention : conventions) {
       struct result {
         std::string name;
-        int more;  // additions
+        int more;  // additions per term beyond those of most backends
         array<T> da, du;
         array<V> dx0;
       };
@@ -401,7 +401,7 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
                   {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
   with_backends([&](const std::string& name, const tested::backend<T>& backend) {
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
-    // So many tiles would take minutes on the emulator.
+    // The tiles of large shapes would take minutes on the emulator.
     if (name.starts_with("cuda::look_back") && shape.batch * shape.channel > 300) return;
 #endif
     INFO(name << " axes " << axes << " " << p.text());
@@ -480,7 +480,7 @@ TYPED_CASE("a broadcast gate equals its full array, and its gradient is the sum"
     for (const direction d : {direction::forward, direction::reverse})
       for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
         check_broadcast({3, 40, 18, 2}, axes, l, d);
-    // Wide enough for several strips (blocks of adjacent channels), whose sums are added.
+    // Shapes with several strips (blocks of adjacent channels), whose sums are added.
     int combination = 0;
     for (const extents shape : {extents{5, 12, 1100}, extents{1, 12, 2300}})
       for (const int axes : {4, 5, 6})
@@ -693,8 +693,8 @@ TYPED_CASE("a stream of chunks equals the whole sequence",
   };
   const auto check = [&](problem_case& p, bool channel_resets) {
     const layout l = p.l;
-    // Chunks in scan order: none, one or a few steps, and sizes around vectors and tiles.
-    std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // first step, steps
+    // Chunks in scan order, of 0, 1 or 2 steps, and of sizes around those of packs and tiles.
+    std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // lowest time index, steps
     std::int64_t done = 0;
     for (const std::int64_t n : {1, 1, 2, 15, 16, 17, 0, 33, 64, 51}) {
       chunks.emplace_back(p.order == direction::forward ? done : steps - done - n, n);
@@ -783,7 +783,8 @@ TYPED_CASE("a stream of chunks equals the whole sequence",
           check_close<T>(pieces.x(g, b, p.time_of(i), c), want.value[i],
                          want.bound(i, backend.more), [&] { return "chunked " + p.text(); });
       });
-      // Other backends combine steps in another order, which changes no bit of uint32.
+      // These backends process steps in order. Others combine them differently, which changes no
+      // bit of uint32.
       const bool serial = (name == "tiled" && l == layout::channels_last) || name == "sequential" ||
                           name == "cuda::lanes";
       if (!serial && !exact<T>) return;

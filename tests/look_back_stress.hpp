@@ -4,10 +4,11 @@
 //
 // Elements are uint32, or doubles that hold integers. A map of uint32 is a message of one word, a
 // map of doubles one of two words. Results are exact in any order of operations and equal those of
-// the loop bit for bit. Gates are odd (1 and -1 for doubles), so every state depends on all earlier
-// inputs. Every call scales its inputs, and so its results, by another odd factor (32 factors in
-// turn for doubles). Stale messages of an earlier call and unwritten results therefore change bits.
-// A variant with rounded doubles, scaled by powers of two, shows whether bits depend on timing.
+// `sequential` bit for bit. Gates are odd (1 and -1 for doubles), so every state depends on all
+// earlier inputs. Every call scales its inputs, and so its results, by another odd factor (32
+// factors in turn for doubles). Stale messages of an earlier call and unwritten results therefore
+// change bits. A variant with rounded doubles, scaled by powers of two, shows whether bits depend
+// on timing.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,7 @@ struct stress_finding {
 /// Runs calls of several problems and compares their results. A `Machine` provides
 ///
 /// - `element`: the type of elements;
-/// - `array`: elements in device memory, constructed from a std::vector or from a number;
+/// - `array`: elements in device memory, constructed from a std::vector or from their number;
 /// - `stream()`: the stream in which all of the following is queued;
 /// - `workspace(bytes)`: device memory of zeros;
 /// - `multiply(to, from, factor)`: sets every element of `to` to that of `from` times `factor`;
@@ -199,7 +200,7 @@ class look_back_stress {
     else
       linear_scan(backend(), gate, now, view(s.first.data(), s.shape, k.of_first));
   }
-  // Replaces the expected results of the loop by those of a first call of each kind.
+  // Replaces the expected results of `sequential` by those of a first call of each kind.
   void take_first_results() {
     for (kind& k : kinds_) {
       queue(k, 1);

@@ -149,8 +149,8 @@ struct late_cell : tested::linear_cell {
 
 TEST_CASE("strips of channels are summed in order, even if the first finishes last",
           "[tiled][gated][vjp][broadcast][threads]") {
-  // Three strips, each on a separate thread. Added in order, the ones are rounded away next to 2^60
-  // and the sum is 0. If the first strip adds last, they remain.
+  // Three strips, each on a separate thread. In order, the terms of the first strip are rounded
+  // away next to 2^60, and the sum is 0. If the first strip adds last, its terms remain.
   constexpr float of_strips[]{1, 0x1p60f, -0x1p60f};
   const extents shape{1, 16, 3 * 512};
   const auto n = static_cast<std::size_t>(detail::element_count(shape));
@@ -221,7 +221,8 @@ TEST_CASE("gradients of slow decays have the same bits in place, for 1 to 128 th
 
 TEST_CASE("distant resets act on sequences whose time is split",
           "[tiled][forward][resets][threads]") {
-  // Gates are 1 and -1 and inputs small integers, so states are exact and equal those of the loop.
+  // Gates are 1 and -1 and inputs small integers. So states are exact, and equal those of
+  // `sequential`.
   constexpr std::int64_t steps = 6000;
   const auto reset_mask = std::make_unique<bool[]>(steps);
   for (std::int64_t t = 0; t < steps; t += 701) reset_mask[static_cast<std::size_t>(t)] = true;

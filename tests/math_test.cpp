@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of exp, expm1, sigmoid, tanh and cos_sin: errors over the whole range, and special values.
+// Tests of exp, expm1, sigmoid, tanh, cos_sin and a refined reciprocal: errors over the whole
+// range, and special values.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -124,7 +125,8 @@ TEST_CASE("a refined reciprocal equals a division, bit for bit", "[math]") {
   CHECK(std::isnan(simd::refined_reciprocal(std::numeric_limits<float>::quiet_NaN(), 1)));
 }
 
-/// 2^x and 1 / x with an error of `Ulps`, as large as on a GPU. Subnormal results are flushed to 0.
+/// 2^x and 1 / x with an error of `Ulps` ULP. On GPUs the error is at most 2 ULP. Subnormal results
+/// are flushed to 0.
 template <int Ulps>
 struct special_functions {
   static float off(double exact) {
@@ -252,7 +254,7 @@ void check_special() {
   CHECK(std::isnan(simd::sigmoid(nan).slope));
   CHECK(std::isnan(simd::tanh(nan).value));
   CHECK(std::isnan(simd::tanh(nan).slope));
-  // Just below the largest number, the factor 2^128 (or 2^1024) alone would be infinite.
+  // If exp is just below the largest number, its factor 2^128 (or 2^1024) alone would be infinite.
   const R top = std::nextafter(std::log(std::numeric_limits<R>::max()), R(0));
   CHECK(simd::exp_of_any(top) > std::numeric_limits<R>::max() * R(0.999));
   CHECK(simd::exp_of_any(top) < infinity);

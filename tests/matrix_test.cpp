@@ -351,7 +351,7 @@ TEST_CASE("a reset stops infinity and NaN in matrix recurrences", "[matrix][rese
         };
         for (int c = 0; c < 3; ++c) {
           p.u[at(20, c)][1] = bad;
-          p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be read
+          p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be used
           p.w[at(60, c)][0] = bad;
         }
         p.forward(backend(), direction::forward);
@@ -374,8 +374,8 @@ TEST_CASE("a reset stops infinity and NaN in matrix recurrences", "[matrix][rese
 
 namespace {
 
-/// Checks that `tiled` has the bits of the loop for a gate with these strides, except for sums of
-/// rounded terms. `tiled` processes packs of channels if there are enough channels.
+/// Checks that `tiled` has the bits of `sequential` for a gate with these strides, except for sums
+/// of rounded terms. `tiled` processes packs of channels if there are enough channels.
 template <class T, int N>
 void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
   using M = mat<T, N>;
@@ -413,8 +413,8 @@ void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
       if (!sums || std::is_integral_v<T>) CHECK(same_bits(got.da, want.da));
       CHECK(same_bits(got.da, alone.da));
     }
-  // Tiles of 7 steps have the same bits for any number of threads, and for integers those of the
-  // loop.
+  // Tiles of 7 steps have the same bits for any number of threads, and for integers those of
+  // `sequential`.
   A one(shape, false), three(shape, false);
   run(one, tiled{.threads = 1, .tile_steps = 7});
   run(three, tiled{.threads = 3, .tile_steps = 7});

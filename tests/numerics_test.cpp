@@ -180,7 +180,7 @@ TEST_CASE("the adjoint reads a state that is broadcast over time and channels",
   }
 }
 
-TEST_CASE("for gates near 1 the default error is at most twice that of the float loop",
+TEST_CASE("for gates near 1 the error of tiled scans is at most twice that of the sequential loop",
           "[numerics][bound][sequential][tiled][forward]") {
   const extents shape{1, 1 << 18, 1};
   const std::size_t n = 1 << 18;
@@ -287,7 +287,7 @@ enum class gates { own, one_per_channel, one_for_channels };
 constexpr gates all_gates[]{gates::own, gates::one_per_channel, gates::one_for_channels};
 
 /// Puts one bad number into the input and the cotangent of a (2, T, channels) problem. Checks that
-/// states show it from its step on, gradients up to its step, and no other channel at all.
+/// it reaches the states from its step on, the gradients up to its step, and no other channel.
 void check_confined(const tested::backend<float>& backend, const layout_of& l, gates kind,
                     float bad, std::int64_t at) {
   const extents& s = l.shape;
@@ -317,8 +317,8 @@ void check_confined(const tested::backend<float>& backend, const layout_of& l, g
       for (std::int64_t c = 0; c < s.channel; ++c) {
         const auto i = index(b, t, c);
         const bool mine = b == 1 && c == channel;
-        // The same channel may round differently by an ulp or two at the steps that the number does
-        // not reach.
+        // The channel of the bad number may round differently at steps that the number does not
+        // reach.
         const auto same = [&](const std::vector<float>& got, const std::vector<float>& want) {
           return std::memcmp(&got[i], &want[i], sizeof(float)) == 0 ||
                  (mine && std::abs(got[i] - want[i]) <= 1e-5f);
@@ -372,7 +372,7 @@ TEST_CASE("triangular_matmul keeps NaN and infinity in their channel and away fr
 }
 #endif
 
-TEST_CASE("a product of gates may overflow while the loop stays finite",
+TEST_CASE("a product of gates may overflow while all states stay finite",
           "[numerics][overflow][tiled][cuda_lanes][cuda_look_back][forward]") {
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
@@ -401,7 +401,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
     }
 }
 
-TEST_CASE("an infinite state survives tiny gates, as in the loop",
+TEST_CASE("an infinite state survives tiny gates, as in the sequential loop",
           "[numerics][overflow][tiled][cuda_lanes][cuda_look_back][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))

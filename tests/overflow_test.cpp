@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of states that overflow their type. The carry between tiles and packs equals the carry of
 // the sequential loop, even though the wide type (double for floats) could hold a larger value.
-// Gates are powers of two, so finite states are exact. One test has random gates instead.
+// Gates are 0 or powers of two with either sign, so finite states are exact. One test has random
+// gates instead.
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -28,8 +29,8 @@ bool same(const vec<float, 2>& x, const vec<float, 2>& y) {
   return same(x[0], y[0]) && same(x[1], y[1]);
 }
 
-/// Gates that make a float state overflow within 256 steps, shrink it in the next 256, and then
-/// stay at 1. Tiles end while the state of the loop is infinite.
+/// Gates that make a float state overflow within 256 steps, shrink or clear it in the next 256, and
+/// then stay at 1. Tiles end while the state of the sequential loop is infinite.
 constexpr std::int64_t steps = 1024;
 template <class T>
 T gate_at(std::int64_t t, float back) {
@@ -80,7 +81,8 @@ struct arrays {
   }
   state_view<T> edge(std::vector<T>& v) { return {v.data(), shape}; }
 
-  /// Whether `backend` gives the bits of the loop. The call is call(backend, states, final states).
+  /// Whether `backend` gives the values of `sequential`. The call is call(backend, states, final
+  /// states).
   template <class Backend, class Call>
   bool agree(const Backend& backend, Call call) {
     call(sequential{}, by_loop, last_by_loop);
@@ -107,7 +109,7 @@ void for_tilings(F f) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("tiles carry an infinite state as the loop does",
+TEMPLATE_TEST_CASE("tiles carry an infinite state as the sequential loop does",
                    "[overflow][tiled][forward][vjp][jvp]", float, std::complex<float>) {
   using T = TestType;
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
@@ -159,7 +161,8 @@ TEST_CASE("an infinity in one channel changes no bit of other channels",
   }
 }
 
-TEST_CASE("tiles carry an infinite vector state as the loop does", "[overflow][tiled][matrix]") {
+TEST_CASE("tiles carry an infinite vector state as the sequential loop does",
+          "[overflow][tiled][matrix]") {
   using T = vec<float, 2>;
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
     arrays<mat<float, 2>, T> a(channels, time_last, back);

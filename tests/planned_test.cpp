@@ -95,7 +95,8 @@ TEMPLATE_TEST_CASE("planned scans access no memory outside their arrays, for any
   for (unsigned number = 0; number < 100; ++number) {
     tested::guarded_layouts l(number);
     const bool starts = !l.one_in(3);
-    // Arrays with the same layout are created twice: for the plan and for later calls.
+    // Arrays with the same layouts are created three times: for the plan, for a later call, and for
+    // the call without a plan.
     struct arrays {
       tested::guarded<T> gate, input, state, first, last;
       tested::guarded<bool> resets;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of problems: overlap of arrays, and the plans that backends make from them.
+// Tests of problems: overlap of their arrays, and the plans that `tiled` makes for them.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of the emulator's memory model between blocks. Stores wait for fences, words arrive in any
-// order, and paused threads do not block others. Correct code causes no fault.
+// Tests of the emulator's memory model between blocks and of its schedules. Other blocks see
+// ordinary stores after fences, words arrive in any order, and paused threads do not block others.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -23,7 +23,8 @@ void run(std::int64_t blocks, int threads, std::function<void()> thread) {
   cuda_on_host::run({blocks, threads, 64, true, std::move(thread)});
 }
 
-/// The ticket of the block, drawn by one thread.
+/// The ticket of the block, drawn by its first thread. If `at_once` is false, the thread draws it
+/// without an atomic addition.
 int draw(std::uint64_t& tickets, bool at_once = true) {
   const device::shared_array<int> own(0);
   if (device::thread_index() == 0)
@@ -119,7 +120,7 @@ TEST_CASE("words of a message arrive one by one in any order", "[emulator]") {
   CHECK(second_alone > 0);
 }
 
-TEST_CASE("a fence delivers the words of the block that barriers have ordered before it",
+TEST_CASE("a fence delivers words that other threads of its block stored before a barrier",
           "[emulator]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const scheduled as({.seed = seed, .turns_per_word = 40, .turns_per_poll = 4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A consumer of an installed scanrec that checks the last state of one scan.
+// A consumer of an installed or fetched scanrec that checks the last state of one scan.
 #include <cstdio>
 #include <vector>
 

@@ -12,7 +12,7 @@ prefix=$work/moved
 
 rm -rf "$work"
 mkdir -p "$work"
-# The package must be relocatable, so it is used from another folder than its prefix.
+# The package must be relocatable, so it is moved before it is used.
 "$cmake" --install "$build" --prefix "$work/installed" >"$work/install.log"
 mv "$work/installed" "$prefix"
 

@@ -78,7 +78,7 @@ matrix outputs_of(const example& e) {
   const auto silu = [](double v) { return v / (1 + std::exp(-v)); };
   for (std::int64_t b = 0; b < B; ++b) {
     matrix state = e.start.state.row(b);
-    std::int64_t begin = -w;  // start of the sequence
+    std::int64_t begin = -w;  // the convolution reads no steps before it
     for (std::int64_t t = 0; t < T; ++t) {
       if (!e.resets.absent() && e.resets.at(b, t, 0)) begin = t, state.setZero();
       matrix v(1, D), out(1, D);
@@ -243,7 +243,7 @@ TEST_CASE("outputs of a Mamba layer may overwrite its inputs, and so may gradien
       CHECK(agree(together.state, apart.state));
       auto g = layer.zeros(), again = layer.zeros();
       h = x;
-      auto of_weight = memory_together;  // the call overwrites it
+      auto of_weight = memory_together;  // backward() overwrites the original
       layer.backward(x, 2, memory, weight, g, &x_grad);
       layer.backward(h, 2, memory_together, weight, again, &h);
       CHECK(agree(h, x_grad));
@@ -254,7 +254,7 @@ TEST_CASE("outputs of a Mamba layer may overwrite its inputs, and so may gradien
   }
 }
 
-TEST_CASE("a Mamba layer rejects every other aliasing", "[selective]") {
+TEST_CASE("a Mamba layer rejects aliasing that is not supported", "[selective]") {
   layer_type layer({.channels = 3, .states = 2});
   mamba_stream<double> s;
   mamba_memory<double> memory;

@@ -182,7 +182,7 @@ TEST_CASE("input gradients of a QRNN layer may overwrite inputs or output gradie
   CHECK(agree(run(u2, grad2, grad2), apart));
 }
 
-TEST_CASE("a QRNN layer rejects every other aliasing", "[sequential][gated]") {
+TEST_CASE("a QRNN layer rejects aliasing that is not supported", "[sequential][gated]") {
   const qrnn_layer<double> layer({.inputs = 2, .channels = 2, .window = 2});
   qrnn_stream<double> s;
   qrnn_memory<double> memory;

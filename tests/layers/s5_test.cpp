@@ -104,7 +104,7 @@ TEST_CASE("outputs of an S5 layer may overwrite its inputs, and so may gradients
   }
 }
 
-TEST_CASE("an S5 layer rejects every other aliasing", "[sequential][tiled]") {
+TEST_CASE("an S5 layer rejects aliasing that is not supported", "[sequential][tiled]") {
   std::mt19937 engine(4);
   s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
   s5_layer<double>::stream carried;

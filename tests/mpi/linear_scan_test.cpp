@@ -154,7 +154,7 @@ TEST_CASE("a part with decaying gates has the states of the whole sequence") {
     w.check_states({got.x.data(), own}, begin, end, where);
     CHECK((got == results<float>(w, begin, end)));
     if (order == direction::reverse) continue;
-    // The same with states that overwrite the inputs.
+    // The same scan, with states that overwrite the inputs.
     std::vector<float> x(got.x.size());
     const sequence_view<float> in_place(x.data(), own);
     reference::for_each_sequence(own, [&](auto g, auto b, auto c) {
@@ -178,7 +178,7 @@ TEST_CASE("a part with decaying gates has the states of the whole sequence") {
     }
 }
 
-TEST_CASE("states that are not finite cross parts as in the loop") {
+TEST_CASE("states that are not finite cross parts as in the sequential loop") {
   // The states of channels 0 and 1 reach 2^255, which only the wide type (double) can hold. Then
   // gates halve the state of channel 0 and multiply that of channel 1 by zero. Channel 2 has gates
   // of 1 throughout.

@@ -86,7 +86,7 @@ class Compiled:
 
 
 class Interpreted:
-    """Tests of a copy of the Python package, with the compiled libraries of an installed one."""
+    """Tests of a copy of the Python package, with the libraries of an installed package."""
 
     def __init__(self, listed, folder, options):
         self.options, self.sources = options, folder / "scanrec"
