@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of the array lists of recurrences: the number of arrays, the neighbouring step that a step
-// reads, and the order of outputs, which must match the problem of the call.
+// Tests of the arrays that recurrences list: their number, the neighbouring step that a step also
+// reads (the halo), and the order of outputs, which must be that of scanrec::problem.
 #include <complex>
 #include <cstdint>
 #include <string>
@@ -17,7 +17,8 @@
 
 #include "catch.hpp"
 
-/// A backend that runs no steps and compares the recurrence with its problem.
+/// A backend that runs no steps. It compares the outputs that a recurrence lists with those of the
+/// problem.
 namespace comparing {
 
 struct outputs {
@@ -117,7 +118,7 @@ class arrays {
   int count_ = 0;
 };
 
-/// Calls f(has) for every combination of yes and no; has(i) is the answer to question i.
+/// Calls f(has) for every combination of answers; has(i) is the yes or no to question i.
 template <int Questions, class F>
 void for_all_answers(F f) {
   for (int i = 0; i < 1 << Questions; ++i)

@@ -70,7 +70,7 @@ W conjugate(W x, bool yes) {
     return x;
 }
 
-/// Unit roundoff of the compute type, and of the storage type (0 if storing does not round).
+/// Unit roundoff of the compute type; 0 for integers.
 template <class T>
 long double roundoff() {
   using C = compute_t<T>;
@@ -81,6 +81,7 @@ long double roundoff() {
   else
     return std::numeric_limits<C>::epsilon() / 2.0L;
 }
+/// Unit roundoff of the storage type; 0 if storing does not round.
 template <class T>
 long double storage_roundoff() {
   if constexpr (std::is_same_v<T, bfloat16>) return 0x1p-8L;
@@ -127,8 +128,8 @@ inline std::vector<double> random_numbers(std::int64_t n, unsigned seed, double 
   return x;
 }
 
-/// An owned array and a view of it. Elements outside the view are random numbers that must not
-/// change.
+/// An owned array and a view of it. All elements are random at first. No call may change those
+/// outside the view.
 template <class T>
 class array {
  public:

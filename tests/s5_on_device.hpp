@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of state spaces on GPUs against those on CPUs, which have tests against high precision and
-// central differences. The same tests run on the emulator and on a GPU.
+// Compares state spaces on GPUs with state spaces on CPUs. s5_test.cpp checks the latter against
+// high-precision values and central differences. These tests run on the emulator and on GPUs.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ template <class R>
 struct arrays {
   using complex = std::complex<R>;
   extents shape;
-  std::int64_t P, C, Q, apart;  // states, states of both directions, outputs
+  std::int64_t P, C, Q, apart;  // P states, C in all directions, Q outputs
   shared_vector<R> u, y, y_grad, u_grad, intervals, intervals_grad;
   shared_vector<complex> states, scratch, gates, start, last, last_grad, start_grad;
   shared_vector<char> reset_mask;
@@ -101,7 +101,7 @@ struct arrays {
     return state_view<complex>(v.data(), {.batch = shape.batch, .time = 1, .channel = P});
   }
   sequence_view<const bool> resets() const {
-    // Rows with gaps have a reset after their last step, too.
+    // If rows have gaps, the mask has one more element per row, after the last step.
     return {reinterpret_cast<const bool*>(reset_mask.data()),
             {.batch = shape.batch, .time = shape.time + (apart > 0 ? 1 : 0), .channel = 1},
             {.batch = shape.time + apart, .time = 1, .channel = 1, .group = 0}};
@@ -134,7 +134,7 @@ double distance(const V& got, const W& want) {
   }
   return most / size;
 }
-// The distance between a host matrix and one of a GPU.
+// The distance between an array that a GPU wrote and a matrix on the host.
 template <class V, class M>
 double apart(const V& got, const M& want) {
   return distance(got, std::vector<typename M::Scalar>(want.data(), want.data() + want.size()));
@@ -143,7 +143,8 @@ double apart(const V& got, const M& want) {
 template <class R, class Backend>
 void check(const std::string& name, s5_system<R> system, const extents& shape, bool varies,
            std::int64_t more_steps, Backend on, bool in_place = false) {
-  // The previous contents of the workspace are either arbitrary, or zeros that the call restores.
+  // The workspace holds NaNs if `in_place`. Otherwise its content is `kept`: zeros, or for `lanes`
+  // a header of ones and then zeros, which the call must leave unchanged.
   const bool kept = !in_place;
   INFO(name << ", T " << shape.time << ", varies " << varies << ", in place " << in_place);
   const tested::device_stream s;
@@ -174,7 +175,7 @@ void check(const std::string& name, s5_system<R> system, const extents& shape, b
     memory.assign(static_cast<std::size_t>((bytes + 7) / 8),
                   kept ? 0.0 : std::numeric_limits<double>::quiet_NaN());
     constexpr bool by_lanes = std::is_same_v<Backend, scanrec::cuda::lanes>;
-    if (kept && by_lanes && memory.size() >= 2) memory[0] = memory[1] = 1;  // the header stays
+    if (kept && by_lanes && memory.size() >= 2) memory[0] = memory[1] = 1;  // the header
     const std::vector<double> before(memory.begin(), memory.end());
     on.workspace = {memory.data(), bytes, kept ? content::kept : content::unknown};
     call();

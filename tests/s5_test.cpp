@@ -66,7 +66,7 @@ void check_rows(discretisation method) {
     }
   }
 }
-TEST_CASE("discretising a vector equals discretising each element", "[s5]") {
+TEST_CASE("discretising a vector equals discretising each element within rounding", "[s5]") {
   for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear})
     check_rows<float>(method), check_rows<double>(method);
 }
@@ -100,8 +100,8 @@ TEST_CASE("outputs of a small system equal values from mpmath", "[s5]") {
   }
 }
 
-/// A system, its inputs and a loss: a weighted sum of the outputs and of the real and imaginary
-/// parts of the final states.
+/// A system, its inputs and a loss: a weighted sum of the outputs and, unless the system is
+/// bidirectional, of the real and imaginary parts of the final states.
 struct loss_of {
   system_d s;
   extents shape{.batch = 2, .time = 6, .channel = 3};
@@ -184,7 +184,7 @@ void check_gradients(const std::string& name, const system_d& system,
          sequence_view<const double>(loss.weight.data(), loss.shape),
          sequence_view<complex>(scratch.data(), loss.states_shape()), g,
          sequence_view<double>(u_grad.data(), loss.shape), options);
-  // Gradients accumulate, so a second call doubles them.
+  // Gradients of parameters accumulate, so a second call doubles them. The gradient of u does not.
   system_d twice = g;
   std::vector<double> u_again(36);
   s5_vjp(loss.s, sequence_view<const double>(loss.u.data(), loss.shape),
@@ -323,7 +323,7 @@ TEST_CASE("chunked streams, padded arrays and several threads give the same outp
        {.initial_state = state_view<const std::complex<float>>(carried.data(), wide),
         .final_state = state_view(carried.data(), wide)});
   }
-  // Matrix products of another size sum their terms in another order.
+  // Matrix products of other sizes or strides may add their terms in another order.
   for (std::size_t i = 0; i < y.size(); ++i) {
     CHECK(std::abs(y[i] - padded[i / 5 * 9 + i % 5]) <= 1e-5f * (1 + std::abs(y[i])));
     CHECK(std::abs(y[i] - chunked[i]) <= 1e-5f * (1 + std::abs(y[i])));
@@ -333,7 +333,7 @@ TEST_CASE("chunked streams, padded arrays and several threads give the same outp
 }
 
 TEST_CASE("gradients that alias arguments have the bits of separate gradients", "[s5]") {
-  // The rounding of Eigen's products depends on alignment, so all arrays are aligned to a vector.
+  // The rounding of Eigen's products depends on alignment, so all arrays are aligned to a pack.
   using reals = std::vector<double, Eigen::aligned_allocator<double>>;
   using complexes = std::vector<complex, Eigen::aligned_allocator<complex>>;
   const extents shape{.batch = 3, .time = 50, .channel = 5};
@@ -389,8 +389,8 @@ TEST_CASE("gradients that alias arguments have the bits of separate gradients", 
 
 TEST_CASE("state spaces access no memory outside their arrays", "[s5][bounds]") {
   reference::generator bits{5};
-  // Arrays that enter matrix products: rows of contiguous channels with gaps, and a batch stride of
-  // either sign.
+  // Strides of arrays with a time axis: contiguous channels, steps with or without gaps, and a
+  // batch stride of either sign.
   const auto rows = [&](const extents& shape) {
     const std::int64_t row = shape.channel + bits() % 3, all = shape.time * row + bits() % 3;
     return strides{.batch = bits() % 2 == 0 ? all : -all, .time = row, .channel = 1};
@@ -417,7 +417,7 @@ TEST_CASE("state spaces access no memory outside their arrays", "[s5][bounds]") 
                intervals_grad = of(0.0f, narrow);
     const auto states = of(complex(), wide), scratch = of(complex(), wide),
                gates = of(complex(), own);
-    // Arrays that only the scan uses: any strides, negative time strides included.
+    // Boundary states and reset masks may have any strides, negative time strides included.
     using tested::broadcasts;
     const auto any = [&]<class T>(T, const extents& e, broadcasts allowed) {
       return tested::guarded<T>(e, tested::random_strides(e, allowed, bits), bits);
@@ -584,7 +584,7 @@ TEST_CASE("state spaces reject invalid arguments and then write nothing", "[s5]"
     s5(good, sequence_view<const double>(u.data(), shape, {24, 1, 8}), X, Y);
   });
   refuses("y", "contiguous", [&] { s5(good, U, X, sequence_view<double>(nullptr, shape)); });
-  // Overlapping arrays, overlapping rows and wrong shapes: nothing is written.
+  // The following calls must write nothing: `more` and `states7` keep their values of 7.
   std::vector<double> more(48, 7);
   std::vector<complex> states7(32, complex(7)), few7(4, complex(7));
   const sequence_view<double> Y7(more.data(), shape);

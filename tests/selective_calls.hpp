@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selective scans with their arrays: any type in any layout, filled with random numbers. Results
+// Calls of selective scans with arrays of any type and layout, filled with random numbers. Results
 // are compared with the reference.
 #pragma once
 
@@ -56,7 +56,7 @@ struct array {
       case order::time_contiguous:
         strides = {.batch = C * G * T, .time = 1, .channel = G * T, .group = T};
         break;
-      case order::time_major:  // and with room between rows
+      case order::time_major:  // with gaps after each step of a row
         strides = {.batch = C * G + 3, .time = B * (C * G + 3), .channel = G, .group = 1};
         break;
       case order::backwards:
@@ -77,7 +77,8 @@ struct array {
     return elements[first + b * strides.batch + t * strides.time + c * strides.channel +
                     g * strides.group];
   }
-  /// Calls f(element, index in (batch, time, channel, group)). Time runs in scan order.
+  /// Calls f(element, index) in the order (batch, time, channel, group). If `reversed`, the last
+  /// step comes first, which is scan order in reverse scans.
   template <class F>
   void each(bool reversed, F f) {
     std::int64_t k = 0;
@@ -112,7 +113,7 @@ struct array {
   }
 };
 
-/// B or C. Complex values per step are two arrays.
+/// B or C, with values either per step or per channel. Complex values per step are two real arrays.
 template <class V, class S>
 struct bc {
   array<S> steps, imaginary;
@@ -171,7 +172,7 @@ class call {
     const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
     const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
     const extents rows{.batch = shape.batch, .time = shape.time};
-    // The layout of arrays without a time axis.
+    // The layout of arrays without a time axis, of reset masks and of checkpoints.
     const order still = lies == order::random ? lies : order::channels_last;
     const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
       const bool sequences = &e == &shape || &e == &steps || &e == &rows;
@@ -195,8 +196,8 @@ class call {
         return unit();
     };
     fill(in.u, shape, numbers.u, unit);
-    // Step sizes are near or below 1. With softplus, 2 % of its arguments are about 30, far
-    // above its threshold of 20.
+    // Without softplus, delta is below 0.6. With softplus, 2 % of its arguments are about 30, above
+    // its threshold of 20, and the others are at most 2.
     fill(in.delta, shape, numbers.delta, [&] {
       if (!p.softplus) return 0.02 + 0.5 * fraction() - (p.grows ? 0.1 : 0.0);
       return fraction() < 0.02 ? 30.0 : 3 * unit() - 2;
@@ -293,7 +294,8 @@ class call {
     selective_scan_vjp(on, arrays(), in.out_grad.sequence(), gradients(), vjp_options(kept));
   }
 
-  /// Checks that every result is within its bound. `rate` is an additional relative error of A.
+  /// Checks that all results but the checkpoints are within their bounds. `rate` is an additional
+  /// relative error of A.
   void check(long double rate = 0) {
     auto m = selective_reference::arithmetic::of<real>();
     m.rate = rate;
@@ -387,8 +389,8 @@ inline std::string to_string(const problem& p) {
   return text;
 }
 
-/// The usual problem: most options are set, with tails of packs, of state blocks and of checkpoint
-/// intervals.
+/// The usual problem. Most options are set. Channels, states and steps do not fill whole packs,
+/// state blocks and checkpoint intervals.
 inline problem usual() {
   problem p;
   p.shape = {.batch = 2, .time = 300, .channel = 42};
@@ -423,7 +425,7 @@ bool doubled(array<V>& x, array<V>& y) {
   return same;
 }
 
-/// The bits of 16-bit results, in the order of their axes.
+/// The bits of the output and of the gradients of u and B, in the order of their axes.
 template <class V>
 std::vector<std::uint16_t> bits_of(call<V, bfloat16>& of) {
   std::vector<std::uint16_t> bits;
@@ -455,8 +457,8 @@ inline problem random_problem(reference::generator& bits) {
   return p;
 }
 
-/// Checks that random problems, after change(problem), are within their bounds. Every other adjoint
-/// gets the checkpoints of the forward call.
+/// Checks that the results of random problems, each altered by change(problem), are within their
+/// bounds. Every other adjoint gets the checkpoints of the forward call.
 template <class V, class S, class Backend>
 void check_random_problems(
     int count, std::uint64_t seed, const Backend& on, void (*change)(problem&) = [](problem&) {},

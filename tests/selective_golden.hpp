@@ -9,8 +9,8 @@
 
 namespace selective_calls {
 
-/// Checks the golden row of an element type on a backend: the usual problem in both directions and
-/// three layouts, with and without checkpoints, and one long sequence.
+/// Checks the golden row of an element type on a backend. It covers variations of the usual problem
+/// with both directions, three layouts, checkpoints or none, and one long sequence.
 template <class V, class S, class Backend>
 void check_golden(const std::string& name, const Backend& on) {
   golden::row row("selective_scan and vjp, " + name);

@@ -41,8 +41,8 @@ template <class Number>
 bounded real_of(bounded_number<Number> x) {
   return {real_of(x.value), x.error};
 }
-/// Arithmetic of one type. Every operation propagates errors and adds its own rounding. Error
-/// bounds of functions are those of their headers, in units in the last place.
+/// Arithmetic of one type. Every operation propagates the errors of its arguments and adds its own
+/// rounding error, of `ulps` units in the last place.
 struct arithmetic {
   long double u = 0, tiny = 0;
   long double rate = 0;  // additional relative error of A
@@ -79,7 +79,8 @@ struct arithmetic {
     const long double e = std::exp(y.value);
     return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
   }
-  /// Each part of a point on the unit circle has an error of at most 2 u + 2 u |angle|.
+  /// Each part of a point on the unit circle has an error of at most 2 u + 2 u |angle|, so the
+  /// point has one below 3 u (1 + |angle|).
   [[nodiscard]] bounded_complex exp(bounded_complex y) const {
     const bounded size = exp(bounded{y.value.real(), y.error});
     const long double angle = std::abs(y.value.imag()) + y.error;
@@ -243,8 +244,8 @@ results<Number> evaluate(const problem& p, const arrays<Number>& in, const arith
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
-  // An element of a sum over time passes through at most 128 additions, and then through additions
-  // in the wide type (wide_t).
+  // A term of a sum over time or channels passes through at most 128 additions in the compute type,
+  // and then through additions in the wide type (wide_t).
   const auto put = [&](auto& to, const auto& sums) {
     for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };

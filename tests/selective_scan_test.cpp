@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of selective scans and their adjoint. Results are within proven bounds of results in long
-// double, in every layout and with every combination of optional arrays. Bits do not depend on the
-// number of threads, and streams, single steps and resets change none. Gradients equal central
-// differences.
+// double, in every layout and with random combinations of optional arrays. They have the same bits
+// for any number of threads, in streams of chunks or single steps, and in sequences that resets
+// separate. Gradients equal central differences.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -66,7 +66,7 @@ TEST_CASE("selective scans of many states are within the error bound", "[selecti
 }
 
 TEST_CASE("selective scans with several packs per task are within the error bound", "[selective]") {
-  // Enough packs for four per task, for any number of lanes, and two tasks per sequence.
+  // There are enough packs for four per task, and each sequence has at least two tasks.
   problem p;
   p.shape = {.batch = 2 * detail::selective_policy::enough_strips, .time = 3, .channel = 81};
   p.states = 2, p.intervals = true;
@@ -94,8 +94,8 @@ void check_bits() {
       many.run(tiled{.threads = threads}, threads != 3);
       CHECK(many.got == one.got);
     }
-    // The sequential backend groups sums over channels differently, so these sums are checked only
-    // against the bound.
+    // The sequential backend groups the terms of sums differently, so gradients that are sums are
+    // checked only against the bound.
     call<V, float> plain(p, order::channels_last, 7);
     plain.run(sequential{});
     CHECK(plain.got.out == one.got.out);
@@ -170,8 +170,8 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[selective]") {
   }
 }
 
-/// Compares streams with whole sequences. Numbers of states that fill whole packs have a separate
-/// kernel for single steps.
+/// Compares streams with whole sequences. There is a separate kernel for single steps if the number
+/// of states is a multiple of a pack.
 template <class V>
 void check_streams() {
   for (const std::int64_t states : {6, 16, 48})
@@ -357,7 +357,7 @@ TEST_CASE("complex B and C may be one array or separate parts", "[selective]") {
   arrays.b = whole(b);
   selective_scan_vjp(arrays, of.in.out_grad.sequence(), {.b = whole(b_grad)}, of.vjp_options());
   for (std::size_t i = 0; i + 1 < b_grad.size(); ++i) {
-    const bool own = of.got.b.steps.elements[i] != 0.25f;  // no gap
+    const bool own = of.got.b.steps.elements[i] != 0.25f;  // gaps hold 0.25
     if (own) CHECK(b_grad[i].real() == of.got.b.steps.elements[i]);
     if (own) CHECK(b_grad[i].imag() == of.got.b.imaginary.elements[i]);
   }

@@ -75,7 +75,7 @@ void check_moves() {
       }
       std::fill(to.begin(), to.end(), T(0));
     }
-  // Whole vectors, in order or reversed, at every alignment, with normal and non-temporal stores.
+  // Whole packs, in order or reversed, at every alignment, with normal and non-temporal stores.
   for (int shift = 0; shift < n; ++shift)
     for (const bool reversed : {false, true})
       for (const bool stream : {false, true}) {
@@ -91,7 +91,7 @@ void check_moves() {
       }
 }
 
-/// Checks E, a vector or matrix whose numbers are stored as C.
+/// Checks packs of E, a small vector or matrix whose numbers are stored as C.
 template <class E, class C>
 void check_small_matrices() {
   using compute = compute_t<E>;
@@ -126,7 +126,7 @@ void check_small_matrices() {
       store_unit(to, all);
       for (int i = 0; i < n; ++i)
         for (int k = 0; k < numbers; ++k) CHECK(same(number(to[i], k), number(from[1], k)));
-      // Only three lanes.
+      // A load of three elements sets the other lanes to zero.
       const L some = load<L>(static_cast<const E*>(from), 1, 3);
       store_unit(to, some);
       for (int i = 0; i < n; ++i)
@@ -135,15 +135,15 @@ void check_small_matrices() {
     }
 }
 
-/// Loads and stores the first elements of a pack, in memory of exactly their size that begins or
-/// ends at an inaccessible page.
+/// Loads and stores the first elements of a pack. Their memory has exactly their size, and begins
+/// or ends at an inaccessible page.
 template <class S, class Compute = compute_t<S>>
 void check_first_elements(std::type_identity_t<S> (*element)(int)) {
   using L = lane_t<Compute, lanes_v<Compute>>;
   constexpr int n = lane_count<L>;
   tested::generator positions{7};
   for (std::size_t used = 0; used <= n; ++used)
-    for (int repeat = 0; repeat < 4; ++repeat) {  // at the beginning and the end of a page
+    for (int repeat = 0; repeat < 4; ++repeat) {  // which end is at a page is random
       const int count = static_cast<int>(used);
       INFO("elements of " << sizeof(S) << " bytes, " << count << " of " << n);
       const std::size_t bytes = used * sizeof(S);

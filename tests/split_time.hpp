@@ -51,7 +51,7 @@ struct whole {
   sequence_view<const T> grads() const { return {grad.data(), shape}; }
   state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
   state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
-  /// The resets of steps [begin, end), and the one after the last step.
+  /// The elements of the reset mask for steps [begin, end) and the one after them.
   sequence_view<const bool> resets_of(std::int64_t begin, std::int64_t end) const {
     if (!resets) return {};
     const std::int64_t T1 = shape.time + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of sequences in parts along time, processed one after the other in one process: the maps of
-// parts, and the states and gradients that follow from them.
+// Tests of sequences that are divided into parts along time: the maps of parts, and the states and
+// gradients that follow from them. Here a single process runs the parts in turn.
 #include <cmath>
 #include <limits>
 
@@ -116,7 +116,8 @@ TEST_CASE("products of gates do not underflow before the states they multiply", 
     CHECK(last[i] > 0);
     CHECK(static_cast<float>(maps[i].act(static_cast<double>(first[i]))) == last[i]);
   }
-  // The same for gates that a cell computes. Zoned-out steps have a gate of 1.
+  // Products of gates that a cell computes do not underflow early either. Zoned-out steps have a
+  // gate of 1.
   using cell = f_pooling<activation::identity, activation::identity>;
   const cell::arrays<sequence_view<const float>> arrays{u, a};
   std::vector<std::uint8_t> zoned(440, 0);
@@ -134,8 +135,8 @@ TEST_CASE("products of gates do not underflow before the states they multiply", 
 }
 
 TEST_CASE("products of gates are computed until all of them are zero", "[split_time][resets]") {
-  // A gate above 1/2 rounds the smallest denormal to itself. The product must become zero all the
-  // same.
+  // The smallest denormal times a gate above 1/2 rounds to itself. The product of gates must
+  // nevertheless become zero.
   const std::int64_t steps = 100000;
   std::vector<double> gate(200000, 0.99), input(200000, 1.0);
   gate[1] = 1e300, gate[3] = 1e-300;
@@ -223,7 +224,8 @@ TEST_CASE("the entering state is dropped only where it no longer changes states"
   REQUIRE(
       detail::add_entering<float>(tiled{}, a, x, direction::forward, {}, ends.values(), states));
   for (std::size_t i = 0; i < 200000; i += 2) CHECK(got[i] == want[i]);
-  // The relative error of the loop is at most 2^-24 / 0.001, and the same bound holds here.
+  // The relative error of `sequential` is at most 2^-24 / 0.001, and that of add_entering has the
+  // same bound.
   for (std::size_t i = 1; i < 200000; i += 2) CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
   CHECK((states[0] == got[199998] && states[1] == got[199999]));
 }

@@ -71,7 +71,8 @@ bool same_position(const Field& x, const Field& y) {
          x.strides.channel == y.strides.channel;
 }
 
-/// Blocks of at most one pack, with odd sizes, at the borders of the table and inside.
+/// Blocks at the beginning, in the middle and at the end of time. With lanes along time they have
+/// one channel, otherwise up to a pack of channels.
 std::vector<block> blocks_of(const detail::lane_layout& layout) {
   std::vector<block> all;
   for (const std::int64_t begin : {0, 3, 24})
@@ -226,7 +227,7 @@ TEST_CASE("neighbours within the sequence are staged", "[stage]") {
             for (std::int64_t c = 0; c < where.channels; ++c)
               REQUIRE(value_at(copy, t - where.begin, c) == state.at(t, where.channel + c));
           }
-          // Other staged fields are unchanged.
+          // The gate, which is staged without neighbours, has the elements of the block.
           for (std::int64_t t = where.begin; t < where.end; ++t)
             for (std::int64_t c = 0; c < where.channels; ++c)
               REQUIRE(value_at(staged.recurrence().gate, t - where.begin, c) ==

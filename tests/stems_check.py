@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check that every public header has a test with its stem.
+"""Check that every public header has a test with its stem, or the test that ELSEWHERE names.
 
 The test of cells/qrnn.hpp is tests/cells/qrnn_test.cpp.
 Tests of headers in cuda are in tests/cuda_on_host. Headers that declare nothing need no test.

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Checks that objects built with different flags share no function. The linker keeps one copy of a weak
 # symbol, and it could keep one that this CPU or GPU cannot run. Optimised objects for x86-64-v3 and v4 may
-# share only exception classes. Without optimisation, inline functions of the standard library leave symbols too,
-# so only symbols of scanrec are compared. Sealed objects, as in docs/design.md, are tested as well.
+# share only the exception class and templates of Eigen. Without optimisation, inline functions of the
+# standard library leave symbols too, so only symbols of scanrec are compared. Sealed objects, as in
+# docs/design.md, are tested as well.
 # Use: symbols.sh [--only-o3] [--cuda CUDA_COMPILER] COMPILER INCLUDE_DIRECTORIES...
 # --only-o3 compares only objects at -O3, which takes half a minute and is left out otherwise.
 set -euo pipefail
@@ -110,7 +111,7 @@ void UNIT(scanrec::cuda::stream_ref stream, const scanrec::sequence_view<float>&
 }
 CU
 
-# Compiles the source as object $1 with the given flags, and lists its weak symbols of scanrec.
+# Compiles the C++ source as object $1 with the given flags, and lists its weak symbols of scanrec.
 compile() {
   local name=$1
   shift
@@ -118,7 +119,7 @@ compile() {
     -o "$work/$name.o"
   list "$name"
 }
-# Does the same for GPUs.
+# Compiles the CUDA source as object $1 with the given flags, and lists its weak symbols of scanrec.
 compile_cuda() {
   local name=$1
   shift
@@ -132,7 +133,7 @@ weak_symbols() {
 list() {
   local name=$1
   weak_symbols "$name" >"$work/all"
-  # Any symbol that names scanrec, including instantiations of std templates with its types.
+  # Keeps every symbol that names scanrec, including instantiations of std templates with its types.
   c++filt <"$work/all" | paste "$work/all" - | grep 'scanrec::' | sort -u >"$work/$name" || true
   not_blind "$name"
 }
@@ -160,7 +161,7 @@ compare() {
   fi
 }
 
-# Without optimisation only forced inlining happens, so every function leaves its symbol.
+# Without optimisation only functions marked always_inline are inlined. Every other function leaves a symbol.
 if ((!only_o3)); then
   compile v3 -march=x86-64-v3
   compile v4 -march=x86-64-v4
@@ -172,15 +173,15 @@ if ((!only_o3)) && echo '#include <omp.h>' | "$compiler" -fopenmp -x c++ -c - -o
 fi
 
 # optimised SOURCE NAME ALLOWED FLAGS...: fails if the objects of v3 and v4 share symbols other than the
-# allowed ones, or if the allowed functions differ from those compiled for every CPU.
+# allowed ones, or if the destructors of argument_error differ from those compiled for every x86-64 CPU.
 cat >"$work/throw.cpp" <<'CPP'
 #include <scanrec/error.hpp>
 void refuse() { throw scanrec::argument_error("call", "argument", "this", "that"); }
 CPP
 exceptions='(typeinfo|typeinfo name|vtable) for scanrec::argument_error'
 exceptions+='|scanrec::argument_error::~argument_error\(\)'
-exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer to the standard library
-exceptions+='|__clang_call_terminate'  # two calls of the standard library
+exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer to a function of the standard library
+exceptions+='|__clang_call_terminate'  # calls two functions of the standard library
 exceptions+='|scanrec::none'  # no code
 code_of_exceptions() {
   local symbol
@@ -224,7 +225,7 @@ if ((only_o3)); then
   exit $failed
 fi
 optimised unit.cpp "-O2" "$exceptions" -O2
-# Templates of Eigen have the same names for every instruction set and may be shared. No other symbol may.
+# Templates of Eigen have the same names for every instruction set, so objects with s5 may share them as well.
 for eigen in "${include[@]#-I}" /usr/include; do
   if [[ -e $eigen/eigen3/Eigen/Core ]]; then
     optimised s5.cpp "s5 -O2" "$exceptions|.*Eigen::.*" -O2 -isystem "$eigen/eigen3" -w

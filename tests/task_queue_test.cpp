@@ -17,7 +17,7 @@ namespace {
 
 using scanrec::detail::task_queue;
 
-/// A queue with memory for its counters.
+/// A queue whose tasks are claimed in blocks, with memory for its counters.
 struct shared_out {
   alignas(64) std::byte room[64 * sizeof(task_queue::counter)];
   task_queue tasks;
@@ -35,7 +35,7 @@ std::vector<std::int64_t> tasks_of(task_queue& queue, int worker) {
 TEST_CASE("a worker begins with its share and then takes tasks of the others", "[threads]") {
   using list = std::vector<std::int64_t>;
   for (int call = 0; call < 2; ++call) {
-    shared_out ten(10, 3);  // 4, 3, 3
+    shared_out ten(10, 3);  // shares of 4, 3 and 3
     CHECK(tasks_of(ten.tasks, 1) == list{4, 5, 6, 7, 8, 9, 0, 1, 2, 3});
     CHECK(tasks_of(ten.tasks, 0).empty());
   }
@@ -61,7 +61,7 @@ TEST_CASE("every task runs exactly once", "[threads]") {
 }
 
 TEST_CASE("after an exception the earlier tasks still run", "[threads][throwing]") {
-  // In either order of the workers, the exception of the first task is reported.
+  // Tasks 4 and 7 throw. The exception of task 4 is reported in either order of the workers.
   for (const bool turned : {false, true}) {
     shared_out blocks(12, 4);
     std::set<std::int64_t> done;

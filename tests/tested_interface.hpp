@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The interface of tested backends: the three calls on arrays of one element type. With it, a test
-// is compiled once and runs on every backend.
+// The interface of tested backends: linear_scan, its vjp and its jvp for one element type. With it,
+// a test is compiled once and runs on every backend.
 #pragma once
 
 #include <memory>

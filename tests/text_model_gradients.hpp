@@ -10,7 +10,7 @@
 
 #include "central_difference.hpp"
 
-/// Uses two texts of `steps` steps, over four characters.
+/// Uses two random texts of `steps` characters, with an alphabet of four.
 template <class Model>
 void check_text_gradients(Model& model, std::int64_t steps) {
   std::mt19937 random(1);

@@ -83,7 +83,7 @@ class problems {
     }
   }
 
-  /// The problem of a scan of elements of E. resized() below sets another element size.
+  /// The problem of an operator scan of elements of E. resized() sets another element size.
   template <class E>
   problem prefixes_of(const extents& shape) {
     arrays_ = 0, shape_ = shape;
@@ -278,8 +278,8 @@ void check_cover(const tile_plan& plan, problems& random) {
   if (plan.recomputed.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.items_whole ? plan.items : plan.items * plan.tiles));
-  // A work item that passes from worker to worker has a single batch row, or processes a tile in
-  // all its rows before the next tile.
+  // A work item that passes from worker to worker has a single row, or processes a tile in all its
+  // rows before the next tile.
   if (!plan.items_whole) CHECK(plan.hands_on);
   if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
   if (plan.time_split) CHECK(plan.hands_on);
@@ -468,6 +468,7 @@ void check_sums(const problem& p, const tile_plan& plan) {
     CHECK((!o.sum.time_kept || o.sum.complete));
     CHECK((!o.sum.time_kept || plan.rows_together));
     // Rows that are processed one after the other share accumulators, unless each row has its own.
+    // Shared accumulators add over every row axis along which the item has several rows.
     if (!plan.rows_together && !o.sum.row_scope) {
       CHECK((summed(axis::batch) || plan.batch_span == 1));
       CHECK((summed(axis::group) || plan.group_span == 1));
@@ -546,8 +547,8 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   // No two workers write to the same page.
   if (plan.threads > 1) CHECK(s.worker - s.recomputed - plan.recomputed.bytes >= 4096);
   if (any) return;
-  // The bound that workspace_bytes() documents. It does not hold if the caller requested short
-  // tiles.
+  // Without sums, the bound that workspace_bytes() documents holds, unless the caller requested
+  // short tiles.
   if (plan.hands_on && plan.tile_steps < tile_policy::least_tile_steps / 2) return;
   constexpr std::int64_t constant = 512 * 1024;
   std::int64_t array = huge;
@@ -645,7 +646,8 @@ sequence_view<float> elsewhere(const extents& shape, const scanrec::strides& of)
 problem forward_of(const extents& shape, const scanrec::strides& of) {
   return linear_scan_problem(somewhere(shape, of), somewhere(shape, of), elsewhere(shape, of));
 }
-/// The adjoint of a gate with these strides, whose gradient may be a sum.
+/// The adjoint of a scan. The gate and its gradient have the strides `gate`; the gradient is a sum
+/// along axes of stride 0.
 problem adjoint_of(const extents& shape, const scanrec::strides& gate) {
   const scanrec::strides dense = channels_last(shape);
   return linear_scan_vjp_problem(somewhere(shape, gate), somewhere(shape, dense),
@@ -703,7 +705,8 @@ TEST_CASE("sums decide which rows are processed together", "[tile_plan]") {
   CHECK(over_all_but_time.channel_whole);
 }
 
-TEST_CASE("strips are as wide as their state fits and are counted in packs", "[tile_plan]") {
+TEST_CASE("strips are as wide as the limit on their state allows and are counted in packs",
+          "[tile_plan]") {
   const auto strips = [](const extents& shape, bool along_time = false) {
     return decisions(forward_of(shape, along_time ? time_contiguous(shape) : channels_last(shape)))
         .strips;
@@ -744,7 +747,7 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
   check(many, 64, 256, false);
   // On two threads, five whole work items take as long as three on one thread. If threads take
   // tiles of any item, the five take as long as two and a half. That does not help if there are
-  // fewer items than threads.
+  // fewer items than threads, or if an item has a single tile.
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
   check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
   check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
@@ -760,8 +763,8 @@ TEST_CASE("tasks get narrower or become tiles until all threads are busy", "[til
 namespace {
 
 /// The balance of a plan: the total work divided by the threads and by the work of the busiest
-/// thread. The cost of a task is its packs times its steps. A thread has at most its share and one
-/// more task, because tasks are claimed in order.
+/// thread. The cost of a task is its packs times its steps. A thread has at most its share plus one
+/// task, because tasks are claimed in order.
 double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   const auto packs = [&](std::int64_t channels) {
@@ -950,11 +953,11 @@ TEST_CASE("non-temporal stores are used only if rows fill whole cache lines", "[
   };
   CHECK(streams(256, 256));
   CHECK(streams(240, 256));
-  CHECK(streams(240, 244));        // 16 bytes: whole packs fill lines together
-  CHECK_FALSE(streams(240, 243));  // unaligned rows do not
+  CHECK(streams(240, 244));        // a multiple of 16 bytes suffices for whole packs
+  CHECK_FALSE(streams(240, 243));  // not a multiple of 16 bytes
   CHECK_FALSE(streams(250, 250));
-  CHECK_FALSE(streams(252, 252));  // a partial last pack does not either,
-  CHECK(streams(252, 256));        // unless no other row shares its line
+  CHECK_FALSE(streams(252, 252));  // the partial last pack shares its line with the next row
+  CHECK(streams(252, 256));        // every row begins a line
   CHECK_FALSE(streams(5, 5));
   const auto by_time = [](std::int64_t row) {
     const extents shape{.batch = 8, .time = 8192, .channel = 256};

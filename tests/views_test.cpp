@@ -79,7 +79,7 @@ void refuses(const std::string& call, const std::string& argument, const std::st
 
 }  // namespace
 
-TEST_CASE("views take strides, not extents, and a missing stride is zero", "[views]") {
+TEST_CASE("views take strides after the extents, and a missing stride is zero", "[views]") {
   static_assert(std::is_constructible_v<view, float*, extents, strides>);
   static_assert(std::is_constructible_v<view, std::span<float>, extents, strides>);
   static_assert(!std::is_constructible_v<view, float*, extents, extents>);
@@ -222,7 +222,7 @@ TEST_CASE("reversed() reverses time", "[views]") {
     CHECK(same(turned.reversed(), v));
     CHECK(same(turned.steps(0, 2).reversed(), v.steps(3, 5)));
   }
-  // Views without steps or elements keep their address.
+  // Views without elements or with at most one step keep their address.
   const view empty(x.data(), {.batch = 2, .time = 0, .channel = 3});
   CHECK(empty.reversed().data == x.data());
   CHECK(empty.reversed().shape.time == 0);

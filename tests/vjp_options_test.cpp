@@ -24,7 +24,7 @@ constexpr extents shape_of(std::int64_t steps) {
 }
 constexpr std::int64_t elements = detail::element_count(shape_of(with_tail));
 
-/// The axes along which an array has a single value.
+/// Whether an array has a single value along each axis.
 struct layout {
   const char* name;
   bool batch, time, channel;
@@ -52,7 +52,7 @@ struct memory_of_a_call {
     for (bool& mark : reset_mask) mark = bits() % 5 == 0;
   }
   void clear() {
-    // Initial values, which gradients overwrite or accumulate into.
+    // Values that gradients overwrite or are added to.
     gate_grad.assign(elements, 3), input_grad.assign(elements, 4), initial_grad.assign(36, 5);
   }
   bool operator==(const memory_of_a_call&) const = default;
@@ -98,8 +98,8 @@ void run(const tested::backend<word>& on, const combination& c, memory_of_a_call
                           c.grad ? maybe(view(m.grad, c.grad)) : maybe(none), gradients, options);
 }
 
-/// A backend runs one in this many cases. The GPU emulator runs fewer, because its launches are
-/// slow.
+/// A backend runs one in this many cases. GPU backends run fewer, because launches on the emulator
+/// are slow.
 int every(const tested::backend<word>& backend) {
   return backend.name.starts_with("cuda") ? 60 * backend.every : 3;
 }
@@ -157,8 +157,8 @@ TEST_CASE("adjoints with all combinations of arrays have the bits of the loop", 
             for (int initial_grad = 0; initial_grad < 3; ++initial_grad)
               for (const bool has_state : {true, false}) {
                 c.gate = &gate, c.grad = or_null(grads, grad);
-                // The gradient of the gate has one value per element, or is the sum that the layout
-                // of the gate implies.
+                // The gradient of the gate has one value per element, is the sum that the layout of
+                // the gate implies, or is absent.
                 c.gate_grad = gate_grad == 0 ? &dense : gate_grad == 1 ? &gate : nullptr;
                 if (!has_state && c.gate_grad) continue;
                 c.has_state = has_state;
@@ -169,7 +169,7 @@ TEST_CASE("adjoints with all combinations of arrays have the bits of the loop", 
   CHECK(number == 5 * 4 * 3 * 4 * 3 * 4);
 }
 
-TEST_CASE("adjoints with all combinations of states and directions have the bits of the loop",
+TEST_CASE("adjoints with all combinations of boundary states have the bits of the loop",
           "[vjp_options]") {
   const auto& backends = tested::backends<word>();
   memory_of_a_call want, got;

@@ -184,7 +184,7 @@ TEST_CASE("indices beyond 2^31 elements are right", "[index][backends][forward]"
           CHECK(x[(b * 4 + t) * 2 + c] == state);
         }
       }
-    // The same addresses as outputs.
+    // Now the array with large strides is the output.
     linear_scan(backend, gate, out, in);
     CHECK(base[3 * far + 3] == 0.5f * base[3 * far + 2] + x[15]);
     for (int b = 0; b < 2; ++b)
@@ -197,8 +197,8 @@ TEST_CASE("indices beyond 2^31 elements are right", "[index][backends][forward]"
 
 namespace {
 
-/// Runs a scan in a caller-provided workspace, and checks that it has the bits of a scan that
-/// allocates.
+/// Runs an adjoint in a caller-provided workspace, and checks that the result has the bits of a
+/// call that allocates.
 template <class Backend>
 void check_given_workspace(Backend backend) {
   const extents shape{.batch = 3, .time = 700, .channel = 20};
@@ -261,8 +261,8 @@ TEST_CASE("a caller-provided workspace changes no bit and is checked for size an
 
 namespace {
 
-/// Runs a scan in a workspace full of signaling NaNs. Arithmetic on any of them would raise a
-/// floating-point exception, and there must be none.
+/// Runs a scan in a workspace full of signaling NaNs, and checks that it raises no
+/// invalid-operation exception. Arithmetic on any of the NaNs would raise it.
 template <class Backend>
 void check_no_exception(Backend backend) {
   // The steps are two chunks of triangular_matmul and a part of a third. The channels do not fill a
