@@ -25,7 +25,7 @@ from ._torch import common_dtype, shared_or_each, tensor
 
 __all__ = ["lpv", "lti", "recurrence"]
 
-#: Options by name, each with its check, which takes the call, the name and the value.
+#: A check for each option, by its name. A check takes the call, the name and the value.
 _Options: TypeAlias = Mapping[str, Callable[[str, str, Any], object]]
 
 
@@ -56,8 +56,8 @@ class _Shared:
     ) -> Tensor:
         """Compute ``h[t] = a * h[t-1] + x[t]`` along the last axis of ``x``, ``(B, N)``.
 
-        ``a`` and ``init`` are ``()``, ``(1,)`` or ``(B,)``. The ``a`` of ``lpv`` is ``(N,)`` or
-        ``(B, N)``.
+        ``init`` is ``()``, ``(1,)`` or ``(B,)``, and so is the ``a`` of ``lti``. The ``a`` of
+        ``lpv`` is ``(N,)`` or ``(B, N)``.
         """
         call = "linear_recurrence"
         tensor(call, "x", x, axes="(B, N)")
@@ -72,9 +72,10 @@ class _Shared:
     ) -> Tensor:
         """Compute ``h[n+1] = A h[n] + x[n]`` from ``h[0] = zi``.
 
-        Returns ``h[1], ..., h[N]`` as ``(B, N, 1)``, or as ``(B, N)`` with an ``out_idx`` of 0.
-        ``A`` is ``(1, 1)`` or ``(B, 1, 1)``, for ``lpv`` ``(N, 1, 1)`` or ``(B, N, 1, 1)``. Larger
-        matrices raise ``ValueError`` even if they are diagonal, since their values are not read.
+        Returns ``h[1], ..., h[N]`` as ``(B, N, 1)``, or as ``(B, N)`` if ``out_idx`` is 0 or -1.
+        The ``A`` of ``lti`` is ``(1, 1)`` or ``(B, 1, 1)``, that of ``lpv`` ``(N, 1, 1)`` or
+        ``(B, N, 1, 1)``. Larger matrices raise ``ValueError`` even if they are diagonal, since
+        their values are not read.
         ``lti.diag_state_space`` takes a diagonal as ``L``.
         """
         call = "state_space_recursion"
@@ -135,16 +136,20 @@ class lti(_Shared):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]``.
 
-        ``A`` is ``V diag(L) Vinv``. The scan computes ``Vinv h``, whose states are independent.
-        Returns ``y``, or ``(y, h[N])`` with a ``zi``. Outputs are real with a real ``C``, and
-        otherwise complex if ``L`` is computed from ``A``.
+        ``A`` is ``V diag(L) Vinv``. The scan computes ``Vinv h``, whose elements are independent.
+        Returns ``y``, or ``(y, h[N])`` with a ``zi``. With a real ``C``, only the real part of
+        ``h`` is used and returned. Otherwise ``h`` is complex if ``L`` is, and an ``L`` that is
+        computed from ``A`` is complex.
 
-        Each coefficient may have a leading axis of sequences. An ambiguous shape is read with this
-        axis. ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and ``A`` are absent. If the call
-        computes eigenvectors and eigenvalues repeat, it raises ``torch.linalg.LinAlgError``, as the
-        original does. The original also raises for an ``L`` of ``(B, M)`` alone, for a complex
-        ``L`` alone with a real ``x``, and for an ``A`` with an eigenvector that begins with 0, such
-        as a diagonal matrix.
+        Each coefficient may have a leading axis of sequences. If a shape can be read with and
+        without this axis, it is read with it. ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and
+        ``A`` are absent.
+
+        If the call computes eigenvectors, repeated eigenvalues raise
+        ``torch.linalg.LinAlgError``, as in the original. The original also raises in cases that
+        work here. Without ``V``, ``Vinv`` and ``A``, these are an ``L`` of ``(B, M)``, and a
+        complex ``L`` with a real ``x``. The other case is an ``A`` with an eigenvector that begins
+        with 0, such as a diagonal matrix.
         """
         call = "diag_state_space"
         spaces.check_signal(call, x, unroll_factor)
@@ -161,7 +166,7 @@ class lti(_Shared):
 
         ``zi`` has the outputs before the first step, the newest first. With ``zi`` the result is
         ``(y, zf)``, where ``zf``, ``(B, delay)``, has the last outputs in the same order.
-        ``unroll_factor`` is the only other argument.
+        ``kwargs`` may contain only ``unroll_factor``.
         """
         call = "comb_filter"
         batch, steps = tensor(call, "x", x, axes="(B, N)").shape
@@ -194,8 +199,11 @@ class lti(_Shared):
 
         Returns ``y``, or ``(y, zf)`` with a ``zi``. The results have no axis of sequences if no
         argument has one. All forms compute the same filter. ``zi`` is the state of ``"tdf2"`` or
-        ``"df2"``; ``"df1"`` and ``"tdf1"`` take none. ``backend``, its ``unroll_factor`` and its
-        ``delayed_form`` are checked and ignored. ``L``, ``V`` and ``Vinv`` must be None: they
+        ``"df2"``; ``"df1"`` and ``"tdf1"`` take none. ``backend`` and ``unroll_factor`` are checked
+        and otherwise ignored.
+
+        The backend ``"diag_ssm"`` accepts only ``"tdf2"`` and ``"df2"``. It also accepts
+        ``delayed_form``, which is ignored, and ``L``, ``V`` and ``Vinv``, which must be None: they
         follow from ``a``.
         """
         call = "lfilter"
@@ -235,7 +243,7 @@ class lti(_Shared):
 
 
 class lpv(_Shared):
-    """``philtorch.lpv``: coefficients of each step."""
+    """``philtorch.lpv``: coefficients that vary over time."""
 
     _varying = True
 
@@ -272,7 +280,10 @@ def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[T
 
 
 def _transposed(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Run the zeros first. The state has the terms of past inputs and outputs in later outputs."""
+    """Run the zeros first.
+
+    Element k of the state is the sum of the terms of earlier inputs and outputs in ``y[k]``.
+    """
     order, steps = b.shape[1] - 1, x.shape[1]
     whole = _convolved(b, pad(x, (order, order)))
     if state is not None:
@@ -284,15 +295,17 @@ def _transposed(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tup
     return y, ahead
 
 
-#: Sums of products are used up to _FEW coefficients. Above that, products of matrices with at least
-#: _BLOCK steps are faster (forward and backward on one thread of a CPU).
+#: With up to _FEW coefficients, a convolution is a sum of one product per coefficient. With more,
+#: matrix products over blocks of at least _BLOCK steps are faster (forward and backward on one
+#: thread of a CPU).
 _FEW, _BLOCK = 4, 32
 
 
 def _convolved(b: Tensor, x: Tensor) -> Tensor:
-    """Convolve each row with its coefficients, at the steps that have enough earlier steps.
+    """Convolve each row with its coefficients.
 
-    It does not call ``conv1d``, for which ``torch.compile`` would make a program for each length.
+    The first result belongs to the first step that has ``taps - 1`` steps before it. The function
+    does not call ``conv1d``, for which ``torch.compile`` would make a program for each length.
     """
     taps, steps = b.shape[1], x.shape[1] - b.shape[1] + 1
     if taps <= _FEW:
@@ -303,7 +316,7 @@ def _convolved(b: Tensor, x: Tensor) -> Tensor:
             y = torch.addcmul(y, b[:, k : k + 1], whole.narrow(1, taps - 1 - k, steps))
         return y.to(x.dtype)
     size = max(_BLOCK, taps)
-    blocks = steps // size + 1  # adds at least one step, as comb_filter does
+    blocks = steps // size + 1  # padding adds at least one step, as in comb_filter
     # Row i of a matrix has the coefficients, the last one first, from column i on.
     width = size + taps - 1
     matrices = pad(b.flip(1), (0, size)).repeat(1, size)[:, : size * width]

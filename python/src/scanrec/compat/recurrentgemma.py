@@ -36,12 +36,13 @@ def linear_scan(
     """Compute ``y[t] = a[t] * y[t-1] + x[t]`` along the second axis of ``(B, T, D)``.
 
     Returns ``(y, h_last)``: ``y`` has the type of ``x``, and ``h_last`` that of
-    ``acc_float_dtype``. The scan is computed in float32, or in float64 if the arrays or
-    ``acc_float_dtype`` have that type. Forward mode works.
+    ``acc_float_dtype``. The scan is computed in float32, or in float64 if ``acc_float_dtype`` or an
+    array that is not a pair has that precision. Forward-mode differentiation works.
 
     ``x``, ``a`` and ``h0`` are arrays, or the package's ``Complex`` pairs. ``a`` may have only
-    the last axes of ``(B, T, D)``. ``scan_type``, ``unroll`` and ``pallas_`` options, which select
-    kernels of the original, are checked and ignored. A ``scan_type`` of None is ``ScanType.AUTO``.
+    the last axes of ``(B, T, D)``. ``scan_type``, ``unroll`` and the ``pallas_`` options, which
+    select kernels of the original, are checked and ignored. A ``scan_type`` of None is
+    ``ScanType.AUTO``.
     ``sharding_spec`` must be None. If time is split over devices, call
     ``scanrec.jax.linear_scan`` with ``axis_name``.
     """
@@ -79,7 +80,7 @@ def _is_pair(x: Any) -> bool:
 
 
 def _numbers(call: str, name: str, x: Any, wide: np.dtype[Any]) -> tuple[jax.Array, Any]:
-    """Return the array to compute with, and the type of ``x``."""
+    """Return the array to compute with, and the type of ``x`` or of the parts of a pair."""
     if _is_pair(x):
         parts = (array(call, name, p).astype(wide) for p in (x.real, x.imag))
         return jax.lax.complex(*parts), x.dtype
@@ -89,7 +90,10 @@ def _numbers(call: str, name: str, x: Any, wide: np.dtype[Any]) -> tuple[jax.Arr
 
 
 def _of_kind(x: Any, y: jax.Array, dtype: Any) -> Any:
-    """Return ``y`` as a pair if ``x`` is one, else as an array, of this real type."""
+    """Convert ``y`` to this type, or to a complex type if ``y`` is complex.
+
+    The result is a pair, with parts of this type, if ``x`` is a pair.
+    """
     if _is_pair(x):
         return type(x)(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
     return y.astype(jnp.promote_types(dtype, jnp.complex64) if jnp.iscomplexobj(y) else dtype)

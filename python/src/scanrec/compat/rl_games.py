@@ -35,9 +35,9 @@ def _discount_values(
 
     ``delta[t]`` is ``r[t] + gamma * (1 - mb_fdones[t+1]) * v[t+1] - v[t]``, with the rewards ``r``
     and the values ``v``. ``self`` has ``gamma``, ``tau``, and T as ``horizon_length``. Rewards and
-    values are ``(T, N, V)``. ``mb_fdones`` is ``(T, N)``, and so is ``mb_masks``, which has factors
-    of ``A[t]``. ``fdones``, ``(N,)``, and ``last_extrinsic_values``, ``(N, V)``, belong to the step
-    after the last one.
+    values are ``(T, N, V)``, and ``mb_fdones`` is ``(T, N)``. In ``discount_values_masks``, each
+    ``A[t]`` is also multiplied by ``mb_masks[t]``, of shape ``(N,)``. ``mb_fdones[T]`` is
+    ``fdones``, ``(N,)``, and ``v[T]`` is ``last_extrinsic_values``, ``(N, V)``.
     """
     steps, actors, _ = tensor(call, "mb_rewards", mb_rewards, axes="(T, N, V)").shape
     if steps != self.horizon_length:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for RLax's returns, advantages and V-trace.
 
-As in RLax, a call has one sequence, and ``jax.vmap`` makes a batch of calls. Arrays are ``(T,)``
-unless a docstring says otherwise. T may be 0. Most of the original's functions raise then.
+As in RLax, a call processes one sequence, and ``jax.vmap`` makes a batch of calls. Arrays are
+``(T,)`` unless a docstring says otherwise. T may be 0. Most of the original's functions raise then.
 With ``stop_target_gradients`` no gradients flow through the targets.
 """
 
@@ -87,8 +87,11 @@ def _corrected(
     """Compute ``A[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * A[t+1]``.
 
     ``delta[t]`` is ``r[t] + discount[t] * values[t+1] - values[t]``. ``values`` is ``(T + 1,)``.
-    ``importance_corrected_td_errors`` returns ``rho * A``. With ``stop_target_gradients``, only
-    its ``values[:-1]`` have gradients. Functions without ``rho_tm1`` have weights of 1.
+    ``importance_corrected_td_errors`` returns ``rho * A``. With ``stop_target_gradients``, this
+    result has gradients with respect to ``values[:-1]`` only.
+
+    ``truncated_generalized_advantage_estimation`` returns ``A`` for weights ``rho`` of 1. With
+    ``stop_target_gradients``, it has no gradients.
     """
     r, discount = _sequences(call, r_t=r_t, discount_t=discount_t)
     v = array(call, "values", values, shape=(r.shape[0] + 1,))
@@ -117,10 +120,10 @@ def general_off_policy_returns_from_action_values(
     pi_t: ArrayLike,
     stop_target_gradients: bool = False,
 ) -> Array:
-    """Compute :func:`general_off_policy_returns_from_q_and_v` from action values.
+    """Compute the returns of :func:`general_off_policy_returns_from_q_and_v` from action values.
 
-    ``q_t`` and the policies ``pi_t`` are ``(K, A)``, and the actions ``a_t`` and ``c_t`` are
-    ``(K,)``. The last element of ``c_t`` is not used.
+    ``q_t`` and the policies ``pi_t`` are ``(K, A)``. The other arrays are ``(K,)``. ``a_t`` has the
+    actions. The last elements of ``a_t`` and ``c_t`` are not used.
     """
     call = "general_off_policy_returns_from_action_values"
     q = array(call, "q_t", q_t, axes="(K, A)")
@@ -185,9 +188,10 @@ def _vtrace(
     equals that of the next step. With ``stop_target_gradients``, ``E`` has gradients with respect
     to ``v_tm1`` only.
 
-    ``vtrace`` and ``leaky_vtrace`` return ``E``, and the others a :class:`VTraceOutput`: ``E``,
-    estimates of action values from the targets ``E + v_tm1``, and their advantages over ``v_tm1``
-    times ``clip(clip_pg_rho_threshold)``.
+    ``vtrace`` and ``leaky_vtrace`` return ``E``. The other functions return a
+    :class:`VTraceOutput`, whose ``errors`` are ``E``. Its ``q_estimate`` has estimates of action
+    values from the targets ``E + v_tm1``. Its ``pg_advantage`` is
+    ``clip(clip_pg_rho_threshold) * (q_estimate - v_tm1)``.
     """
     name, leak = ("alpha", alpha) if alpha_ is ABSENT else ("alpha_", alpha_)
     array_of(call, name, leak)
@@ -224,7 +228,7 @@ leaky_vtrace_td_error_and_advantage: Callable[..., VTraceOutput] = named(
 
 
 def _sequences(call: str, **given: ArrayLike) -> list[Array]:
-    """Return real arrays of one axis and one length."""
+    """Return the values as real arrays of one axis, which have equal lengths."""
     arrays: list[Array] = []
     for name, value in given.items():
         shape = arrays[0].shape if arrays else None
@@ -258,7 +262,10 @@ def _clipped(rho: Array, threshold: Any, alpha: Any) -> Array:
 
 
 def _stopped(call: str, stop: Any, x: Array, values: Array | None = None) -> Array:
-    """Stop the gradients of ``x + values``, or of ``x``, if ``stop``, which may be an array."""
+    """Stop the gradients of ``x`` if ``stop``, a boolean or an array, is true.
+
+    If ``values`` are given, the gradients of ``x + values`` are stopped instead.
+    """
     if values is None:
         stopped = jax.lax.stop_gradient(x)
     else:

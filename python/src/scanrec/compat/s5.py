@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for two packages that are imported as ``s5``: s5-pytorch, and S5 for JAX.
 
-``s5_model`` has the functions of s5-pytorch, ``ssm`` those of S5. Each imports its framework when
-one of its functions is called.
+``s5_model`` has the functions of s5-pytorch, ``ssm`` those of S5. Each class imports its framework
+when one of its functions is called.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ def _apply_ssm(
     """Compute ``y[t] = Re(C_tilde x[t]) + D u[t]`` with ``x[t] = gate x[t-1] + B_bars u[t]``.
 
     The gate of ``apply_ssm`` is ``Lambda_bars``. The gate of ``apply_ssm_liquid`` is ``Lambda_bars
-    + B_bars u[t]``, also at the first step, as in the paper (equation 8) and in the original's
-    step-by-step form. The original's scan multiplies an initial state by ``Lambda_bars`` instead.
+    + B_bars u[t]``, also at the first step, as in the Liquid-S4 paper (equation 8) and in the
+    original's code for single steps. The original's scan multiplies an initial state by
+    ``Lambda_bars`` instead.
 
     Returns ``(y, x[L-1])``. ``u`` is the ``input_sequence``, ``(L, H)``. ``Lambda_bars`` is
     ``(P,)`` or ``(L, P)``, and ``B_bars`` ``(P, H)`` or ``(L, P, H)``. With ``bidir``, a second set
     of P states runs backward with the gate ``Lambda_bars``. ``C_tilde`` is then ``(H, 2 P)``, and
-    the last state has both sets, ``(2 P,)``. ``bidir`` with a ``state`` raises ``ValueError``, as
-    in the original's layer. The original's function adds the state to the backward set.
+    the returned state, ``(2 P,)``, has both sets at step L-1. ``bidir`` with a ``state`` raises
+    ``ValueError``, as does the original's layer. The original's function instead adds the state to
+    the backward set.
     """
     import torch
 
@@ -109,8 +111,10 @@ class ssm:
     ) -> Array:
         """Compute ``x[t] = Lambda_bar x[t-1] + B_bar u[t]`` and ``y[t] = Re(C_tilde x[t])``.
 
-        Returns ``y``, or twice that with ``conj_sym``. ``Lambda_bar`` is ``(P,)``, without
-        an axis of time. ``u``, the ``input_sequence``, may have axes in front of ``(L, H)``.
+        Returns ``y``, or ``2 y`` with ``conj_sym``. ``Lambda_bar`` is ``(P,)``, without an axis of
+        time. ``u``, the ``input_sequence``, may have axes in front of ``(L, H)``. With
+        ``bidirectional``, ``C_tilde`` has 2 P columns. The second P belong to states that run
+        backward, whose outputs are added to ``y``.
         """
         import jax.numpy as jnp
 

@@ -41,9 +41,9 @@ def sample_wise_lpc(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Compute ``y[t] = x[t] - a[t, 0] * y[t-1]``.
 
-    Shapes are ``(B, T)`` for ``x``, ``(B, T, 1)`` for ``a`` and ``(B, 1)`` for ``zi``. With
-    ``return_zf`` the result is ``(y, y[:, -1:])``, or ``(y, zi)`` if T is 0. Orders above 1, which
-    the original supports, raise ``ValueError``.
+    Shapes are ``(B, T)`` for ``x``, ``(B, T, 1)`` for ``a`` and ``(B, 1)`` for ``zi``, which is 0
+    if absent. With ``return_zf`` the result is ``(y, y[:, -1:])``, or ``(y, zi)`` if T is 0. Orders
+    above 1, which the original supports, raise ``ValueError``.
     """
     call = "sample_wise_lpc"
     batch, steps = tensor(call, "x", x, axes="(B, T)").shape

@@ -2,17 +2,17 @@
 """Stands in for ``torchrl.objectives.value.functional``: advantages and returns of trajectories.
 
 Values, rewards and masks have one shape, ``(..., T, F)`` unless ``time_dim`` gives another time
-axis. ``log_pi`` and ``log_mu`` broadcast to it. Trajectories follow each other along time.
+axis. ``log_pi`` and ``log_mu`` broadcast to this shape. Trajectories follow each other along time.
 
 - ``done`` is True at the last step of a trajectory. Nothing after this step affects the results up
   to it, not even a NaN.
 - ``terminated`` is True where the value after the step counts as 0. If absent, it is ``done``.
-- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to this shape. The original rounds
-  numbers to float32 even if values are float64. These functions do not.
+- ``gamma`` and ``lmbda`` are numbers, or tensors that broadcast to the shape of the values. The
+  original rounds numbers to float32 even if values are float64. These functions do not.
 - The ``vec_`` functions compute the same as the functions without ``vec_``, except for
   ``rolling_gamma``. As in the original, they ignore it if ``gamma`` and ``lmbda`` are numbers or
-  tensors of one element. They keep terms below 1e-7, and build a tensor of ``(B, T, T)`` only
-  where ``rolling_gamma=False`` takes effect.
+  tensors of one element. Unlike the original, they keep terms below 1e-7, and build a tensor of
+  ``(B, T, T)`` only where ``rolling_gamma=False`` takes effect.
 - Invalid arguments raise ``ValueError`` or ``TypeError``. The original raises ``RuntimeError``.
 """
 
@@ -93,15 +93,15 @@ def _td(
 ) -> Tensor:
     """Compute returns ``G`` of TD(1) or TD(lambda), or advantages, which are ``G - state_value``.
 
-    TD(1) is ``G[t] = reward[t] + gamma * G[t+1]``. Where a trajectory ends but is not
-    ``terminated``, the value after the step replaces ``G[t+1]``.
+    TD(1) is ``G[t] = reward[t] + gamma * G[t+1]``. At the last step of a trajectory,
+    ``next_state_value[t]`` replaces ``G[t+1]``. Where ``terminated``, 0 replaces it.
 
     TD(lambda) is ``G[t] = reward[t] + gamma * ((1 - lmbda) * next_state_value[t] + lmbda *
-    G[t+1])``. Where a trajectory ends, the value replaces ``G[t+1]``.
+    G[t+1])``. At the last step of a trajectory, ``next_state_value[t]`` replaces ``G[t+1]``.
 
     With ``rolling_gamma=False`` the return of step t uses the factors of step t at all later steps.
     This needs a ``gamma`` or ``lmbda`` of the shape of ``done``, and ``T`` times as much memory.
-    If the last step is not ``done``, TD(1) then counts the value after it as 0, as in the original.
+    If step T-1 is not ``done``, TD(1) then counts the value after it as 0, as in the original.
     """
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers QRNN, MinGRU and RGLRU, whose gates are linear in the inputs."""
+"""The layers QRNN, MinGRU and RGLRU, whose gates are computed from the inputs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
         pre = x @ params["weight"].T
         if self.bias:
             pre = pre + of_rank(params["bias"], pre.ndim)
-        # Rounding gates close to 1 to 16 bits would make them 1.
+        # In 16 bits, gates close to 1 would be rounded to 1.
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":
             v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
@@ -119,7 +119,7 @@ _root.defjvps(lambda tangent, root, x: tangent / (2 * jnp.maximum(root, _LEAST))
 class RGLRU(RGLRUSpec, Layer[jax.Array]):
     """Layers of real-gated linear recurrent units.
 
-    The derivative of the square root, which is infinite at a = 1, is limited to 1000.
+    The derivative of the square root in ``sqrt(1 - a^2)``, infinite at a = 1, is limited to 1000.
     """
 
     heads: int = 1
@@ -137,7 +137,7 @@ class RGLRU(RGLRUSpec, Layer[jax.Array]):
 
         def gate(name: str) -> jax.Array:
             pre = jnp.einsum("...hi,hij->...hj", by_heads, params[f"weight_{name}"])
-            # Rounding gates close to 1 to 16 bits would make them 1.
+            # In 16 bits, gates close to 1 would be rounded to 1.
             return jax.nn.sigmoid((pre.reshape(x.shape) + bias(name)).astype(computed(kind)))
 
         recurs, opens = gate("recurrence"), gate("gate")

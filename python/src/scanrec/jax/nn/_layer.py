@@ -52,7 +52,7 @@ class Time(NamedTuple):
     """The direction of time, and where sequences start."""
 
     reverse: bool
-    #: Booleans that broadcast to ``(..., T)``, or to one more step. A sequence starts where True.
+    #: Booleans that broadcast to ``(..., T)`` or ``(..., T + 1)``. A sequence starts where True.
     resets: jax.Array | None
 
     @property
@@ -62,10 +62,11 @@ class Time(NamedTuple):
         return {"reverse": self.reverse, "resets": resets}
 
     def begins(self, steps: int, fresh: bool) -> jax.Array | None:
-        """Mask of the steps that have no state before them, which broadcasts to ``(..., T)``.
+        """Return a mask of the steps that do not continue a state.
 
-        `fresh` tells whether the first step (in reverse: the last) has no state before it. The
-        result is None if all steps have one.
+        In reverse, a step continues the state of the step after it. `fresh` tells whether the first
+        step (in reverse: the last) continues no state. The mask broadcasts to ``(..., T)``. None
+        means that all steps continue a state.
         """
         found = None
         if self.resets is not None and not self.reverse:
@@ -127,10 +128,10 @@ class Time(NamedTuple):
 class Layer(Spec, Generic[State]):
     """A stack of ``num_layers`` layers. Each layer reads the outputs of the previous one.
 
-    A layer holds only its configuration. Parameters and states are arrays, which :meth:`init` and
-    :meth:`apply` return. These are pure functions, for ``jit``, ``vmap``, ``grad``, ``lax.scan``
-    and ``checkpoint``. A layer may be an argument of such a program, which is then compiled for
-    each layer.
+    An object of this class holds only its configuration. The arrays are outside: :meth:`init`
+    returns parameters, and :meth:`apply` returns states. Both methods are pure functions, which may
+    be used in ``jit``, ``vmap``, ``grad``, ``lax.scan`` and ``checkpoint``. If the object is an
+    argument of a function under ``jit``, each configuration is compiled separately.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ class Layer(Spec, Generic[State]):
     dropout: float = 0.0
     bidirectional: bool = False
 
-    #: A named tuple, for states of several arrays.
+    #: The class of states that consist of several arrays, a named tuple.
     _state_type: ClassVar[Any] = None
 
     def __init_subclass__(cls) -> None:
@@ -166,7 +167,7 @@ class Layer(Spec, Generic[State]):
         self._check_options()
 
     def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
-        """Run one direction of one layer. `first` is its state, empty if the sequence starts."""
+        """Run one direction of one layer from state `first`, which is empty if sequences start."""
         raise NotImplementedError
 
     # ---- calls -----------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class Layer(Spec, Generic[State]):
         return self._of_each(init_one)
 
     def _of_each(self, call: Callable[[spec.Parameters], Each]) -> dict[str, dict[str, Each]]:
-        """Call a function of the parameters' descriptions for each layer and direction."""
+        """Return the results of a function of the parameter specs, by layer and direction."""
         return {
             f"layer_{i}": {
                 way: call(self._parameter_specs(self._inputs(i)))
@@ -221,7 +222,7 @@ class Layer(Spec, Generic[State]):
         shape:
             Shape of the batch.
         dtype:
-            Type of inputs and parameters.
+            Common type of inputs and parameters. The type of the state follows from it.
         """
         given = jnp.dtype(dtype)
         check = arguments.check_dtype if self._complex_state else arguments.check_real
@@ -254,8 +255,9 @@ class Layer(Spec, Generic[State]):
             State that an earlier call returned, to continue its sequences. For the reverse
             direction it is the state after the last step. If None, new sequences start.
         resets:
-            Booleans that broadcast to ``(..., T)``. True starts a new sequence, which does not
-            depend on earlier steps. The mask has all T steps, or one more after the last step.
+            Booleans that broadcast to ``(..., T)``. True starts a new sequence at its step. No
+            state passes from one sequence to another, in either direction. The mask has all T
+            steps, or one more after the last step.
         key:
             Key of ``jax.random`` for dropout and zoneout. If None, nothing is dropped, and zoneout
             scales the updates of the state instead.
@@ -299,7 +301,7 @@ class Layer(Spec, Generic[State]):
         input: ArrayLike,
         state: State | np.ndarray | None = None,
     ) -> tuple[jax.Array, State]:
-        """Run a single step, with the results of :meth:`apply` on a sequence of this step.
+        """Run a single step. The results are those of :meth:`apply` on a sequence of one step.
 
         Parameters
         ----------
@@ -373,7 +375,7 @@ class Layer(Spec, Generic[State]):
         return dict(zip(fields, arrays))
 
     def _of_arrays(self, arrays: Mapping[str, Any]) -> State:
-        """The state with these arrays, by name."""
+        """Return the state that consists of these named arrays."""
         state: State = self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
         return state
 
@@ -425,7 +427,7 @@ def _shapes(layer: Layer[Any]) -> dict[str, Any]:
 def _parameters(
     call: str, params: object, shapes: Mapping[str, Any], path: str = ""
 ) -> dict[str, Any]:
-    """Return the parameters as arrays. Raises an error unless they have these shapes by name."""
+    """Return the parameters as arrays. Raises an error if names or shapes differ from `shapes`."""
     if not isinstance(params, Mapping):
         arguments.refuse(call, f"params{path}", "a dictionary", type(params).__name__, TypeError)
     if set(params) != set(shapes):

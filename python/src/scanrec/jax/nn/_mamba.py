@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Mamba layer: a convolution and a selective scan between products."""
+"""The Mamba layer: a convolution and a selective scan between matrix products."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MambaState(NamedTuple):
 
     #: ``(num_layers * num_directions, ..., E, N)``.
     hidden: jax.Array
-    #: ``(num_layers * num_directions, ..., E, K - 1)``: the steps that the convolution still reads,
-    #: in the order of time.
+    #: ``(num_layers * num_directions, ..., E, K - 1)``: the inputs of the convolution that the
+    #: next call also reads, in the order of time.
     conv: jax.Array
 
 

@@ -21,10 +21,10 @@ __all__ = ["LRU", "S5"]
 
 
 class StateSpace(Layer[jax.Array]):
-    """A layer around one of the state spaces of scanrec.jax."""
+    """A layer around ``lru`` or ``s5`` of scanrec.jax."""
 
     def _system(self, params: Arrays, u: jax.Array, **given: Any) -> Any:
-        """Call the state space without ``d``. Return the outputs and the final state."""
+        """Call ``lru`` or ``s5`` without ``d``. Return the outputs and the final state."""
         raise NotImplementedError
 
     def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:

@@ -46,7 +46,10 @@ class Parameters(nnx.Module):
 
 
 class Module(nnx.Module, Generic[Layer, State]):
-    """A layer and its parameters, with the structure of ``layer.init``: ``layer_0.forward.weight``.
+    """A layer and its parameters.
+
+    The parameters are attributes, such as ``layer_0.forward.weight``, with the structure that
+    ``layer.init`` returns.
 
     The options are those of the layer and two more. ``dtype`` is the type of all parameters.
     ``rngs`` has the stream ``params``, from which parameters are drawn. If ``dropout`` or
@@ -62,7 +65,7 @@ class Module(nnx.Module, Generic[Layer, State]):
     rngs: nnx.RngStream
 
     def __init__(self, kind: type[Layer], given: dict[str, Any]) -> None:
-        """Make a layer from the arguments of a constructor, its ``locals()``."""
+        """Make a layer of class ``kind``. ``given`` is the ``locals()`` of a constructor."""
         options = options_of(given)
         dtype, rngs = options.pop("dtype"), options.pop("rngs")
         layer = kind(**options)
@@ -104,7 +107,7 @@ class Module(nnx.Module, Generic[Layer, State]):
 
 
 def _arrays(module: nnx.Module) -> dict[str, Any]:
-    """The parameters of a module in dictionaries."""
+    """Return the parameters of a module as nested dictionaries of arrays."""
     return {
         name: _arrays(x) if isinstance(x, Parameters) else x[...]
         for name, x in vars(module).items()

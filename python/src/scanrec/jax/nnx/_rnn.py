@@ -33,7 +33,7 @@ class RNN(nnx.Module, Generic[State]):
     layer:
         A module of this package that is not bidirectional.
     time_major, return_carry, reverse, keep_order:
-        Defaults of the arguments of a call.
+        Defaults of the arguments of the same names in a call.
     """
 
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
@@ -106,13 +106,14 @@ class RNN(nnx.Module, Generic[State]):
         initial_carry:
             Initial state. If None, new sequences start.
         seq_lengths:
-            The number of steps of each sequence: integers from 1 to T, with the batch axes ``...``
-            of the inputs as their shape. Later steps are padding, and their outputs are
-            meaningless. Other integers raise ValueError. In a traced call and on a GPU, the values
-            are not read, and invalid ones are clipped.
+            The number of steps of each sequence: integers from 1 to T (0 if T is 0), with the batch
+            axes ``...`` of the inputs as their shape. Later steps are padding, and their outputs
+            are meaningless. Other integers raise ValueError. If the integers are traced or on a
+            GPU, their values are not read, and invalid ones are clipped.
         return_carry:
-            Whether to return ``(carry, outputs)``, with the state after the last step of each
-            sequence. With ``seq_lengths`` it needs ``initial_carry=None``.
+            Whether to return ``(carry, outputs)``. The carry is the state after the last step of
+            each sequence, in the order of computation. With ``seq_lengths``, ``return_carry`` needs
+            ``initial_carry=None``.
         time_major:
             Whether time is the first axis.
         reverse, keep_order:
@@ -123,7 +124,7 @@ class RNN(nnx.Module, Generic[State]):
 
         Returns
         -------
-        The outputs, with the axes of the inputs.
+        The outputs, with the axes of the inputs, or ``(carry, outputs)``.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class RNN(nnx.Module, Generic[State]):
 
 
 def _lengths(value: ArrayLike, x: jax.Array) -> jax.Array:
-    """Check the lengths of the sequences of an array, and clip them if they are unknown."""
+    """Check the lengths of the sequences of an array. Clip them if they cannot be read."""
     *batch, steps = x.shape[:-1]
     lengths = given("RNN", "seq_lengths", value)
     if not isinstance(lengths, jax.Array):
