@@ -226,7 +226,8 @@ TEST_CASE("the entering state is dropped only where it no longer changes states"
   for (std::size_t i = 0; i < 200000; i += 2) CHECK(got[i] == want[i]);
   // The relative error of `sequential` is at most 2^-24 / 0.001, and that of add_entering has the
   // same bound.
-  for (std::size_t i = 1; i < 200000; i += 2) CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
+  constexpr float bound = 0x1p-23f / 0.001f;
+  for (std::size_t i = 1; i < 200000; i += 2) CHECK(std::fabs(got[i] - want[i]) <= bound * want[i]);
   CHECK((states[0] == got[199998] && states[1] == got[199999]));
 }
 
