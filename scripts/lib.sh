@@ -12,8 +12,8 @@ jobs=$(nproc 2>/dev/null || echo 2)
 # say TEXT: a progress line with the seconds since the script started.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
 
-# finds PATTERN: whether a line of the input matches. Reads all input: grep -q would close the pipe early, and
-# the failed writer would fail the whole pipeline.
+# finds PATTERN: whether a line of the input matches. Reads all input: grep -q would close the pipe early.
+# With pipefail, the writer's error would then make the pipeline fail.
 finds() { grep -e "$1" >/dev/null; }
 
 # need PACKAGES...: install missing Debian and Ubuntu packages if permitted; otherwise print the command.
@@ -67,11 +67,11 @@ need_elsewhere() {
   command -v "$python" >/dev/null || python=python3
 }
 
-# oldest PACKAGE: the oldest version that the Python package supports.
+# oldest PACKAGE: the oldest version of PACKAGE that the Python package scanrec supports.
 oldest() { sed -n "s/.*\"$1>=\([0-9.]*\)\".*/\1/p" python/pyproject.toml; }
 
-# pythons: the installed Pythons from 3.10 on, one per line, oldest first, from the distribution or from
-# pyenv.
+# pythons: the installed Pythons from 3.10 to 3.14, oldest first. Prints one line per minor version: the command
+# in PATH or, if there is none, the interpreter of pyenv.
 pythons() {
   local minor one
   for minor in 10 11 12 13 14; do
@@ -113,8 +113,8 @@ unpack_arm64() {
   done
 }
 
-# configure DIRECTORY CMAKE_ARGUMENTS...: configure the sources in the directory `source` (default: the
-# repository) into build/DIRECTORY. Prints the log only if this fails.
+# configure DIRECTORY CMAKE_ARGUMENTS...: configure the sources in the directory that the variable `source`
+# names (default: the repository) into build/DIRECTORY. Prints the log only if this fails.
 configure() {
   local build=build/$1
   shift
@@ -125,7 +125,8 @@ configure() {
   fi
 }
 
-# build DIRECTORY TARGETS...: build with ninja, whose progress lines leave only problems on a terminal.
+# build DIRECTORY TARGETS...: build with ninja. On a terminal its progress overwrites one line, so that only
+# warnings and errors stay visible.
 build() {
   local directory=build/$1
   shift

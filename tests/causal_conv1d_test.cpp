@@ -40,8 +40,8 @@ strides strides_of(layout of, const extents& e, generator& bits) {
   return {.batch = e.time * e.channel, .time = 1, .channel = e.time};
 }
 
-/// A problem with the arrays of causal_conv1d and of its adjoint. V is the compute type, S the
-/// stored type.
+/// The shape, options and arrays of a call of causal_conv1d and of its adjoint. V is the compute
+/// type, S the stored type.
 template <class V, class S>
 struct example {
   extents shape;

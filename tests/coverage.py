@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Make docs/coverage.md from the calls that the tests recorded (tests/executed.hpp).
+"""Check docs/coverage.md against the calls that the tests recorded (tests/executed.hpp).
 
 Fails if a backend was never called with one of its options, or if docs/coverage.md differs from the
 records. --write writes that file.

@@ -35,8 +35,8 @@ floats random_numbers(const extents& shape, unsigned seed) {
 }
 floats zeros(const extents& shape) { return floats(random_numbers(shape, 1).size()); }
 
-/// Calls f(name, backend) for the backends that carry the rounding error of a gate (its rest, see
-/// logarithmic gates in docs/numerics.md) when they compose maps.
+/// Calls f(name, backend) for the backends that keep the rounding error of a gate (its rest, see
+/// logarithmic gates in docs/numerics.md), also when they compose maps.
 template <class F>
 void for_backends([[maybe_unused]] const extents& shape, F f) {
   f("sequential", sequential{});

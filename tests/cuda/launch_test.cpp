@@ -27,7 +27,7 @@ struct runtime {
   std::size_t pushed_bytes = 0;
   cudaError_t last = cudaSuccess;
 };
-// Kernels are registered before any object of this file is constructed.
+// A local object, because kernels are registered before global objects are constructed.
 runtime& here() {
   static runtime all;
   return all;

@@ -14,8 +14,8 @@ namespace {
 
 using namespace scanrec;
 
-/// Large matrices compile slowly, so they are compiled only in the adjoint, which contains all of
-/// their code.
+/// Large matrices compile slowly. For them All is false, and only the adjoint is compiled, which
+/// contains all their code.
 template <class V, bool All = true>
 void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
@@ -40,7 +40,7 @@ void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_vie
                  gated_gradients<Cell, T>{.arrays = arrays});
 }
 
-/// A user-defined operator that returns the pair with the larger key.
+/// The elements of a user-defined operator, which returns the pair with the larger key.
 struct keyed {
   float key;
   int value;

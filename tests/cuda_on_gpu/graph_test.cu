@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of calls captured in CUDA graphs: the kernels they queue, and the bits of every replay.
+// Tests of calls captured in CUDA graphs: the number of kernels, and the bits of every replay.
 #include <algorithm>
 #include <complex>
 #include <cstddef>

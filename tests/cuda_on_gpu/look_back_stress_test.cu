@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stress tests of the protocol between blocks of cuda::look_back on a GPU: up to 4096 tiles per
+// Stress tests of the protocol between blocks of cuda::look_back on a GPU: up to 16384 tiles per
 // sequence, while kernels in another stream occupy multiprocessors.
 #include <cuda_runtime.h>
 
@@ -152,7 +152,7 @@ class gpu {
   std::vector<device_array<std::byte>> workspace_;
 };
 
-/// The object that both test cases of a type share, with one workspace.
+/// The object, with one workspace, that all test cases with these template arguments share.
 template <class T, bool Rounded = false>
 tested::look_back_stress<gpu<T>>& stress() {
   static gpu<T> machine;
@@ -170,22 +170,22 @@ tested::look_back_stress<gpu<T>>& stress() {
 
 using stress_on_gpu::stress;
 
-TEST_CASE("uint32: calls of different problems on one kept workspace give the bits of the loop",
+TEST_CASE("uint32: different problems on one kept workspace equal `sequential` bit for bit",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<std::uint32_t>().in_turn();
 }
 
-TEST_CASE("uint32: a call repeated on one kept workspace gives the bits of the loop",
+TEST_CASE("uint32: one call repeated on a kept workspace equals `sequential` bit for bit",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<std::uint32_t>().one_after_the_other();
 }
 
-TEST_CASE("double: calls of different problems on one kept workspace give the bits of the loop",
+TEST_CASE("double: different problems on one kept workspace equal `sequential` bit for bit",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<double>().in_turn();
 }
 
-TEST_CASE("double: a call repeated on one kept workspace gives the bits of the loop",
+TEST_CASE("double: one call repeated on a kept workspace equals `sequential` bit for bit",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<double>().one_after_the_other();
 }

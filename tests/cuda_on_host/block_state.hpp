@@ -21,7 +21,7 @@ struct accesses {
   moment write, reads[2];
   bool on_its_way = false;  // a copy in flight writes here
 };
-inline constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
+inline constexpr std::size_t accessed_together = 2;  // bytes; no element has fewer
 
 struct aligned_delete {
   void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(16)); }
@@ -64,7 +64,7 @@ struct block_state {
   std::vector<thread_state> threads;
   std::vector<warp_state> warps;
   int alive = 0, arrived = 0;
-  bool drawn = false;                    // whether it has drawn a ticket
+  bool drawn = false;                    // whether it has drawn a ticket by its first atomic add
   weak_memory::copy* memory = nullptr;   // its copy of the watched bytes (weak_memory.hpp), or null
   std::vector<int> ready;                // threads that can run
   bool any = false, any_before = false;  // any_of_block's result at this and the previous barrier

@@ -30,7 +30,7 @@ struct byte_range {
   std::size_t bytes = 0;
 };
 thread_local byte_range weak_bytes;
-constexpr int turns_per_store = 64;  // average turns until a store arrives without a fence
+constexpr int turns_per_store = 64;  // average turns between arrivals of stores without a fence
 
 /// A running launch.
 class machine {
@@ -265,7 +265,8 @@ void machine::resume(thread_state& t) {
   release(b);
 }
 
-// Called when the running thread reaches a barrier, pauses, ends, or adds to a watched number.
+// Called when the running thread reaches a barrier or an exchange, pauses, ends, or adds to a
+// watched number.
 void machine::take_stores() {
   if (now->block->memory) memory_.take_stores(*now->block->memory, here());
 }
@@ -366,7 +367,7 @@ void machine::fence() {
 }
 std::uint64_t machine::fetch_add(std::uint64_t* p, std::uint64_t more) {
   if (now && !now->block->drawn) {
-    // Blocks with tickets come first, in the order of their tickets.
+    // blocks_ begins with the blocks that have tickets, in the order of their tickets.
     const auto has_not = [](const auto& b) { return !b->drawn; };
     const auto to = std::find_if(blocks_.begin(), blocks_.end(), has_not);
     const auto own =

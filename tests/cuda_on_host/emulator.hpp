@@ -35,8 +35,9 @@ struct schedule {
   int resident_blocks = 3;  // blocks that run concurrently; when one ends, the next starts
   favour first = favour::any;
   // A turn is the work of a thread between two waits.
-  int turns_per_word = 4;  // average turns until a word in flight arrives
-  // Average turns until a paused thread runs; not 1. At 0 it runs only when all other threads wait.
+  int turns_per_word = 4;  // average turns between arrivals of words in flight
+  // Average turns between turns of paused threads; not 1. At 0 they run only when no thread is
+  // ready.
   int turns_per_poll = 0;
 };
 
@@ -108,11 +109,13 @@ word load_word(const word* p);
 /// Adds `more` atomically and returns the previous value. Other blocks see the sum at once.
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
 /// Makes the thread's earlier stores visible before its later ones, and likewise the stores of
-/// other threads that a barrier orders before the fence. Also orders the thread's loads of other
-/// blocks' data before later loads of its block.
+/// other threads that a barrier orders before the fence. Later loads of the
+/// block see all stores of other blocks that have arrived before the fence.
 void fence();
 /// Records a read or write in shared memory. Throws fault if another thread accessed the same bytes
-/// without a barrier in between and one of the accesses is a write.
+/// without a barrier in between and one of the accesses is a write. Also throws for bytes outside
+/// shared memory, for reads of bytes that nobody has written, and for bytes that a copy in flight
+/// writes.
 void touch_shared(const void* p, std::size_t bytes, bool writes);
 /// Begins a copy to shared memory, which completes when the thread waits for it. Throws fault if
 /// the destination is accessed earlier, if the source changes meanwhile, or if either is not

@@ -132,7 +132,7 @@ TEST_CASE("a warp barrier orders only its warp", "[emulator]") {
 }
 
 TEST_CASE("copies are complete after the wait, and misuse is detected", "[emulator]") {
-  // Groups of one copy each. Several are in flight while a neighbour reads an earlier one.
+  // Each group has at most one copy. Copies are in flight while a neighbour reads an earlier one.
   enum class mistake { none, no_wait, waits_for_too_few, no_barrier, overwrites, changes_source };
   std::vector<int> from(128 * 8), seen(128 * 8);
   const auto pipeline = [&](mistake made) {
@@ -247,7 +247,7 @@ TEST_CASE("blocks can wait for each other under any schedule", "[emulator]") {
                          }});
       CHECK(tickets == 20);
     }
-  // Ordered by index, a block may wait for one that cannot start.
+  // If blocks are ordered by index, a block may wait for one that cannot start.
   const scheduled as({.seed = 3, .resident_blocks = 2});
   std::vector<int> done(20, 0);
   says(fault_of(

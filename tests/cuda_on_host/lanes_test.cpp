@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of rings, the buffers in shared memory of lane_ring.cuh: results have the bits of the
-// serial loop, in whatever order copies complete. Also tests the ring that is chosen for a problem.
+// Tests of rings, the buffers in shared memory of lane_ring.cuh: results have the same
+// bits as without rings. Also tests gradients that warps sum over channels, and the ring that is
+// chosen for a problem.
 #include <algorithm>
 #include <complex>
 #include <cstddef>
@@ -100,8 +101,8 @@ struct arrays {
   }
 };
 
-/// Checks that steps in a ring give the bits of steps in registers. Other tests compare the latter
-/// with the loop.
+/// Checks that results are the same whether loaded steps wait in a ring or in registers
+/// (steps_ahead = -1). Other tests compare the latter with `sequential`.
 template <class T>
 void check(const extents& shape, const scanrec::strides& strides, std::size_t offset) {
   stream s;

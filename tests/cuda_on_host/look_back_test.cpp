@@ -82,7 +82,7 @@ struct arrays {
   }
 };
 
-/// The adjoint of f-pooling with recomputed states, which `lanes` stores in the workspace.
+/// Runs the adjoint of f-pooling with recomputed states, which `lanes` stores in the workspace.
 void recompute_states(const cuda::lanes& on) {
   const extents shape{.batch = 1, .time = 100, .channel = 3}, packed_shape{1, 100, 6};
   std::vector<float> pre(600, 0.5f), grad(600), output_grad(300, 1.0f);
@@ -152,7 +152,7 @@ TEST_CASE("bits of an operator with products do not depend on when blocks run",
     }
 }
 
-TEST_CASE("bits do not depend on when blocks run, even if tiles are not finite",
+TEST_CASE("bits do not depend on when blocks run, even if maps of tiles overflow",
           "[determinism][overflow][cuda_look_back][forward]") {
   // Maps overflow within their tiles. States are 0 up to step 880; step 1100 adds an infinity.
   arrays<float> wanted({.batch = 1, .time = 1500, .channel = 2});
@@ -317,11 +317,11 @@ TEST_CASE("a workspace that is too small, null or misaligned is rejected before 
           "memory that is not aligned to 16 bytes");
   CHECK((a.state == untouched));
   CHECK(s.launches + s.clears == 0);
-  // lanes needs no workspace, unless gradients are sums.
+  // For linear scans, lanes needs a workspace only if gradients are sums.
   CHECK(workspace_bytes(cuda::lanes{.stream = &s}, problem) == 0);
 }
 
-/// Numbers modulo 2^32, added one by one.
+/// An element of several numbers. add_all adds them one by one, modulo 2^32.
 template <std::size_t Count>
 struct numbers {
   std::array<std::uint32_t, Count> at;
@@ -407,8 +407,8 @@ TEST_CASE("the choice of automatic depends only on the problem", "[cuda_lanes][c
 
 TEST_CASE("long sums on GPUs are exact, because partial sums are added in the wide type",
           "[cuda_lanes][cuda_look_back][vjp][broadcast]") {
-  // As in sums_test.cpp, but here a chain of floats stays exact up to a sum of 2048. Beyond that it
-  // loses the last bit of every term.
+  // As in sums_test.cpp. A chain of float additions is exact up to a sum of about 256. Beyond that
+  // it loses the last bit of every term.
   const extents shape{.batch = 1, .time = 1 << 14, .channel = 2};
   const strides per_channel{0, 0, 1, 0};
   const float term = 1 + 0x1p-16f, zero = 0;
@@ -486,8 +486,8 @@ TEST_CASE("time-contiguous tiles pass through shared memory exactly",
 TEST_CASE(
     "a channel that is not finite affects the gradient of a shared gate only at its own steps",
     "[nan][workspace][cuda_look_back][vjp][broadcast]") {
-  // Tiles are 16 channels wide, so one has all 11. In batch row 0, the gradients of channel 5 are
-  // not finite from step 700 backwards.
+  // Tiles are 16 channels wide, so all 11 channels share one. In batch row 0, the gradients of
+  // channel 5 are not finite at step 700 and earlier steps.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
   const strides by_step{1500, 1, 0, 0};
   arrays<float> a(shape);
@@ -605,8 +605,8 @@ TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_loo
   const cuda::launch_plan together = forward(brief, time_contiguous(brief));
   CHECK((together.chosen == cuda::launch_plan::path::look_back));
   CHECK(together.tile_channels == 32);
-  // With contiguous channels, sequences that fill a GPU are not split. With contiguous time they
-  // still use look_back.
+  // If there are enough sequences to fill a GPU, they are not split when channels are contiguous.
+  // When time is contiguous, they still use look_back.
   const extents many{.batch = 1, .time = 100, .channel = 20000};
   CHECK((forward(many, channels_last(many)).chosen == cuda::launch_plan::path::lanes));
   CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));
@@ -615,7 +615,8 @@ TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_loo
 TEST_CASE("every backend but look_back leaves a kept workspace as it was",
           "[workspace][cuda_lanes][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul]"
           "[vjp]") {
-  // The header counts the calls of look_back. Zeros are zero again, so any call may follow.
+  // The header counts the calls of look_back. The bytes after it are zero again, so any call may
+  // follow.
   stream s;
   std::vector<double> room(1 << 18);
   room[0] = 5, room[1] = 6;

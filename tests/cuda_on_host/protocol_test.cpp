@@ -3,9 +3,9 @@
 // tiles_before.cuh) in flight than a tile reads, messages that arrive word by word, and sums that
 // become visible only after a fence.
 //
-// Gates are 0 or have magnitude 1, and inputs are small integers. Results are therefore exact in
-// any order of operations and equal those of the loop bit for bit. A map is moderate if it is far
-// from overflow (affine_carries.hpp).
+// In most tests, gates are 0 or have magnitude 1, and inputs are small integers. Results are then
+// exact in any order of operations. In all tests they must equal those of `sequential`. A map is
+// moderate if it is far from overflow (affine_carries.hpp).
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -50,7 +50,7 @@ const std::vector<schedule>& schedules() {
   return all;
 }
 
-/// A workspace, aligned like device memory and zeroed once.
+/// A workspace, zeroed once and aligned to 16 bytes, as workspaces must be.
 using memory = std::vector<double>;
 cuda::workspace kept(memory& m) {
   return {m.data(), static_cast<std::int64_t>(m.size() * sizeof(double)),
@@ -107,7 +107,8 @@ bool same(const std::vector<T>& x, const std::vector<T>& y) {
   });
 }
 
-/// Scans on all schedules, in a workspace that the previous call has used.
+/// Compares a scan with `sequential` on all schedules. Calls share one workspace, which is not
+/// cleared between them. `extremes` replace some inputs, and resets are then set, too.
 template <class T>
 void check_forward(const extents& shape, const strides& apart, int segment_steps,
                    std::int64_t tiles, const std::vector<T>& extremes = {}) {
@@ -147,7 +148,7 @@ TEST_CASE("states are right if all blocks run at once and messages arrive word b
   check(std::complex<float>{}, 4, 32, 40);  // messages of two and of four words
 }
 
-TEST_CASE("finite states that are not moderate equal those of the loop",
+TEST_CASE("finite states that are not moderate equal those of `sequential`",
           "[determinism][overflow][cuda_look_back][forward]") {
   // 2^100 absorbs all small inputs, in the loop as in every composition, until a gate is zero.
   const auto check = [](std::int64_t channels, std::int64_t tile_steps, std::int64_t tiles) {
@@ -190,8 +191,8 @@ void check_exponents(std::int64_t tiles, Exponent exponent) {
 
 TEST_CASE("an overflow at the end of a tile is noticed even if later tiles of its span undo it",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // The first span raises the state to 2^64 or 2^112. The second exceeds the range of floats and
-  // returns.
+  // The first span raises the state to 2^64 or 2^112. In the second, states exceed the range of
+  // floats and come back.
   const auto second_span = [](int start, const std::vector<int>& exponents) {
     check_exponents(40, [&](int, int tile) {
       if (tile < 8) return start / 8;
@@ -204,14 +205,14 @@ TEST_CASE("an overflow at the end of a tile is noticed even if later tiles of it
   second_span(112, {20, 0, 0, -20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   // One map of a warp is not moderate, and it is not the first.
   second_span(64, {0, 70, -70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  // Maps within a warp are not moderate.
+  // The first maps of two warps are not moderate.
   second_span(64, {40, 0, 0, 0, 40, 0, 0, -40, 0, 0, 0, -40, 0, 0, 0, 0});
 }
 
 TEST_CASE("states equal those of the loop if maps of some channels are not moderate",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // States rise by a factor of 2^60 in one tile of a warp, a different one in each channel, and
-  // fall in the next.
+  // States rise by a factor of 2^60 in every seventh tile and fall by it in the next. These tiles
+  // differ between neighbouring channels.
   check_exponents(70, [](int channel, int tile) {
     const int position = (tile + 3 * channel) % 7;
     return position == 2 ? 60 : position == 3 ? -60 : 0;
@@ -311,7 +312,7 @@ TEST_CASE("tiles staged in shared memory are right if all blocks run at once",
 struct wanted_gradients {
   strides of_gates, of_inputs;
   int segment_steps = 1;
-  float extreme = 0;   // value of one cotangent of the last sequence
+  float extreme = 0;   // if not 0, replaces one cotangent in the last batch row
   bool turns = false;  // whether tiles add to sums in turn
 };
 /// Runs adjoints on the given schedules. The whole workspace is weakly ordered.

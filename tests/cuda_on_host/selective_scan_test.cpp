@@ -118,7 +118,8 @@ TEST_CASE("selective scans on GPUs are within the error bound for every block sh
     of.check(rate_error<V>);
   };
   // Some blocks have all of their channels, others only a part. The number of blocks selects four
-  // states per lane in the forward scan, and two and then four in the adjoint. The 35 steps make
+  // states per lane in the forward scan. In the adjoint it selects two, and four for a batch of 23.
+  // The 35 steps make
   // one complete and one incomplete chunk. Elements and states have aligned runs along every axis.
   problem many;
   many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
@@ -266,7 +267,7 @@ TEST_CASE("a NaN stays in its channel and ends at a reset on GPUs", "[selective]
 }
 
 TEST_CASE("selective_scan_vjp leaves a kept workspace as it was", "[selective][workspace]") {
-  // The header, which counts the calls of look_back, stays. Zeros are zero again.
+  // The header, which counts the calls of look_back, stays. The bytes after it are zero again.
   cuda_on_host::stream stream;
   problem p = usual();
   p.shape.channel = 10, p.shape.time = 300;

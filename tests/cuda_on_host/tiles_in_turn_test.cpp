@@ -18,7 +18,8 @@ using namespace scanrec;
 using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 
-/// The arrays of a forward scan and its adjoint. Numbers are small enough for exact sums.
+/// The arrays of a forward scan and its adjoint. Floating-point numbers are small integers, so sums
+/// are exact. Integers are exact modulo 2^32.
 template <class T>
 struct arrays {
   extents shape;
@@ -75,9 +76,9 @@ bool operator==(const arrays<T>& x, const arrays<T>& y) {
          same(x.initial_grad, y.initial_grad);
 }
 
-/// Runs look_back and the serial loop, and compares the results. Segments of 2 steps make small
-/// tiles. If `segment_steps` is 0, segments have their full size, and arrays contiguous along time
-/// are copied to shared memory in rows.
+/// Compares look_back with `sequential`. Segments of 2 steps make small tiles. If `segment_steps`
+/// is 0, segments have their full size. Complete tiles of arrays contiguous along time then go
+/// through shared memory, where each thread has a row of its steps (whole_rows.cuh).
 template <class T>
 void check(arrays<T> given, direction order, int segment_steps = 2) {
   arrays<T> wanted = given;
@@ -99,8 +100,8 @@ void check(arrays<T> given, direction order, int segment_steps = 2) {
   CHECK((room == std::vector<double>(room.size())));  // no tickets and no messages
 }
 
-/// Shapes with just over 512 channel blocks, so that tiles run in turn. In `along`, a tile has up
-/// to 256 steps of one sequence, or several short sequences. In `across`, it has 16 steps of 16
+/// Shapes with at least 512 blocks of channels, so that tiles run in turn. In `along`, a tile has
+/// up to 256 steps of one sequence, or several short sequences. In `across`, it has 16 steps of 16
 /// channels.
 constexpr extents along(std::int64_t steps) {
   return {.batch = 2, .time = steps, .channel = steps > 128 ? 260 : 1040};
@@ -136,7 +137,7 @@ arrays<T> moved(arrays<T> given, std::int64_t by) {
 }
 
 // Tiles have 2048 steps of doubles in the forward scan and 1024 in the adjoint.
-TEST_CASE("full-size tiles that a block runs in turn are staged in shared memory",
+TEST_CASE("full-size tiles that are run in turn and staged in shared memory are exact",
           "[exact][cuda_look_back][forward][vjp][order][tails][strides]") {
   const auto given = [](std::int64_t steps) {
     const extents shape{.batch = 2, .time = steps, .channel = 256};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tests of triangular_matmul on matrix units and with several levels of chunks.
+// Tests of cuda::triangular_matmul: precision on matrix units, infinities, and several levels of
+// chunks. Also tests that bits of all comparison backends for GPUs do not depend on the schedule.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
