@@ -254,7 +254,7 @@ TEST_CASE("blocks can wait for each other under any schedule", "[emulator]") {
            [&] {
              const auto own = static_cast<std::size_t>(device::block_index());
              while (own > 0 && !done[own - 1]) cuda_on_host::pause();
-             done[own] = 0;
+             done[own] = 1;
            },
            0, true, 1),
        "waits for another block for ever");
