@@ -71,7 +71,7 @@ class guarded_linear {
     r.final_state = l.state<V>("final_state", broadcasts::never);
     r.initial_grad = l.state<V>("initial_grad", broadcasts::sometimes);
     r.final_tangent = l.state<V>("final_tangent", broadcasts::never);
-    // Some calls request one gradient alone, which reads fewer arrays.
+    // Some calls request only one of gate_grad and input_grad, and then read fewer arrays.
     const bool of_gate = !l.one_in(4), of_input = !l.one_in(4) || !of_gate;
     const bool adds = l.one_in(3);
 

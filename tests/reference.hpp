@@ -237,7 +237,7 @@ struct scanned {
   }
 };
 
-/// Rounding factors of one step (docs/numerics.md).
+/// The number of rounding factors (1 + eps) of one step, P in docs/numerics.md.
 template <class T>
 constexpr int per_step = complex<T> ? 6 : 2;
 

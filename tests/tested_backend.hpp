@@ -160,8 +160,9 @@ void push_device_backends(std::vector<backend<T>>& list) {
 }
 #endif
 
-/// Every backend, with options that make short inputs reach tile edges, split time, passes that
-/// several threads share, and streaming stores. Add new backends here.
+/// Every backend. The options are such that even short inputs cross tile edges, are split along
+/// time, are processed by several threads, and are written by streaming stores. Add new backends
+/// here.
 template <class T>
 std::vector<backend<T>> all_backends() {
   std::vector<backend<T>> list{

@@ -61,7 +61,7 @@ class Prose:
         return done + escaped(part[at:])
 
     def block(self, lines, own=""):
-        """Convert a comment: paragraphs, lists, formulas (indented by four) and labelled contracts."""
+        """Convert a comment: paragraphs, lists, formulas (indented by four) and labelled fields."""
         out, paragraph, fields, column = [], [], [], 0
 
         def flush():
@@ -123,7 +123,7 @@ def problems(root):
         and re.search(r"^ *///(?!<).*\n(?! *(?:///|#))", path.read_text(encoding="utf-8"), re.M)
     }
     return [
-        *(f"no page names include/scanrec/{name}" for name in sorted(documented - named)),
+        *(f"include/scanrec/{name} is documented but is on no page" for name in sorted(documented - named)),
         *(f"include/scanrec/{name} documents nothing" for name in sorted(named - documented)),
     ]
 

@@ -57,8 +57,8 @@ struct affine {
 };
 
 /// The map x -> (a + rest) x + u of real lanes, where `rest` is the rounding error of the factor a.
-/// act() and the conversion to a wider type use `rest`. Composition drops it: the map is converted
-/// to affine first.
+/// act(), times() and the conversion to a wider type (detail/maps/lane_scans.hpp) use `rest`.
+/// Composition in the type of the lanes drops it: the map is converted to affine first.
 template <class Lane>
 struct affine_with_rest {
   using lane = Lane;

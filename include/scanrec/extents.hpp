@@ -70,9 +70,9 @@ inline namespace SCANREC_ABI {
 /// Stands for any number of elements that is too large for an array.
 inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
 
-/// min(a * b, most), without overflow. No machine has `most` elements or bytes, so checks refuse
-/// arrays of that size. A large product alone is no error: the stride of an axis with an extent of
-/// 1 is arbitrary.
+/// min(a * b, most), without overflow. No machine has `most` elements or bytes, so a later check of
+/// an array's size refuses it. The product itself raises no error, because it may be the stride of
+/// an axis with an extent of 0 or 1, which no element uses.
 SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b,
                                                       std::int64_t most = beyond_count) {
   std::int64_t product = 0;

@@ -14,7 +14,8 @@ namespace scanrec::memory {
 /// Memory  one (batch, time, channel) array.
 template <class T>
 struct store {
-  sequence_view<T> states;  ///< (batch, time, channel), of any type with the call's compute type
+  /// (batch, time, channel), of any element type whose compute type (compute_t) is that of the call
+  sequence_view<T> states;
 };
 template <class T>
 store(sequence_view<T>) -> store<T>;

@@ -35,8 +35,8 @@ int draw(std::uint64_t& tickets, bool at_once = true) {
 
 TEST_CASE("a block sees stores of another block after fences and barriers of both", "[emulator]") {
   enum class mistake { none, no_release, no_barrier_before, no_acquire };
-  // Every thread adds 1 to an element that the previous block stored. Only the first thread waits
-  // for that block.
+  // Every thread checks an element that the previous block stored, and overwrites it with the next
+  // number. Only the first thread waits for that block.
   static constexpr int blocks = 6, threads = 64;
   const auto wrong = [](mistake made, std::uint64_t seed) {
     std::array<int, threads> data{};

@@ -11,9 +11,10 @@ namespace scanrec::inline SCANREC_ABI {
 
 using simd::activated;
 
-/// Activation types. The function of(x) of a type takes a real scalar or SIMD pack, and returns the
-/// value, its complement (1 - value) and the slope. The value at NaN is NaN. Error bounds hold for
-/// normal results, and for slopes of tanh of at least four times the smallest normal number.
+/// Activation types. Each has a static function `of`, which takes a real scalar or SIMD pack, and
+/// returns the value, its complement (1 - value) and the slope. The value at NaN is NaN. Error
+/// bounds hold for normal results, and for slopes of tanh of at least four times the smallest
+/// normal number.
 namespace activation {
 
 /// x itself.

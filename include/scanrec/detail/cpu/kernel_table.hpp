@@ -54,7 +54,7 @@ struct slots_in_use {
 
 /// The functions of a recurrence. A slot holds the state and running sums that pass from step to
 /// step. A reduction holds the map of a tile. A carry holds the state between two tiles of a work
-/// item. The types of these arrays are known only to the functions.
+/// item. All three are passed as arrays of bytes, because only the functions know their types.
 struct kernel_table {
   int lanes;  // channels or steps per pack
   void (*begin)(const tile_row&, std::byte* slots);
@@ -76,8 +76,8 @@ struct kernel_table {
   void (*advance_from_state)(const slots_in_use&, const std::byte* reductions,
                              const std::byte* slots, std::byte* carries);
 
-  /// write_sums writes (or adds) the sums of a box to the gradient, output `index`. add_to_totals
-  /// adds them to the totals of this output.
+  /// write_sums writes the sums of a box to output number `index`, a gradient, or adds them to it
+  /// if the call accumulates. add_to_totals adds them to the totals of this output.
   void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
                      const scanrec::strides& strides, const region& box);
   void (*add_to_totals)(const void* recurrence, int index, const std::byte* sums,

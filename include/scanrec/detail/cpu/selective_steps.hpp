@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loops over the steps of a selective scan. Rows are in cache, lanes are channels, and a loop
-// keeps a few states of each channel in registers. Only the adjoint stores values for every step:
-// gates, and their products with the previous states, of a few states at a time. For 128 steps
-// these stay in L2.
+// The loops over the steps of a selective scan. The arrays of these steps are in cache, lanes are
+// channels, and a loop keeps a few states of each channel in registers. The forward loop stores
+// only its outputs. The adjoint also stores, for every step, the gates of a few states at a time
+// and the products of these gates with the previous states. For 128 steps these stay in L2.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct bc_rows {
   }
 };
 
-/// Rows of some steps of one pack of channels.
+/// The arrays of one pack of channels for some steps, with one entry per step.
 template <class State>
 struct selective_rows {
   using lane = simd::real_lane_t<State>;

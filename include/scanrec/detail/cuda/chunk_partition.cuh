@@ -69,8 +69,8 @@ struct chunk_partition {
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of the i-th stack. A stack is a set of panels with the same steps, which one thread
-  /// block processes in turn: one panel, or all panels that add to the same sums.
+  /// The lanes of the i-th stack. For each range of steps, one thread block processes the panels of
+  /// a stack, one after the other. These are one panel, or all panels that add to the same sums.
   SCANREC_HD region stack(std::int64_t i) const {
     region own = lanes.of(i);
     if (in_time() || lanes.parallel.channel <= 1) return own;
@@ -106,7 +106,8 @@ struct chunk_partition {
     bool time = p.shape.time > 1, channel = p.shape.channel > 1;
     for (const array_use& array : p) {
       if (!array.makes_factor || !array.data) continue;
-      time = time && array.strides.time == 0 && !array.one_channel_will_do;  // no resets
+      const bool is_reset_mask = array.one_channel_will_do;  // no other factor has this flag
+      time = time && array.strides.time == 0 && !is_reset_mask;
       channel = channel && array.strides.channel == 0;
     }
     return time      ? shared_factor::in_time

@@ -28,8 +28,8 @@ struct launch_plan {
   std::int64_t tile_steps = 0;       ///< steps of a tile
   int tile_channels = 1;             ///< channels of a tile; with `lanes`, the channels that a
                                      ///< thread processes at once (1 or 2)
-  int steps_ahead = 0;               ///< with `lanes`, steps loaded ahead to shared memory; 0:
-                                     ///< later steps are loaded to registers
+  int steps_ahead = 0;               ///< with `lanes`, steps loaded ahead into shared memory; 0:
+                                     ///< a thread loads ahead into registers instead
   int kernels = 1;                   ///< the scan, and one for each gradient whose
                                      ///< accumulators a second kernel adds up
   std::int64_t workspace_bytes = 0;  ///< of device memory

@@ -59,7 +59,7 @@ SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
 /// cost an instruction.
 SCANREC_DEVICE SCANREC_INLINE float exp_of_minus_size(float x) {
   constexpr float log2e = 1.44269502f, rest = 1.92596299e-8f, ln2 = 0.693147182f;
-  // Above 128 the result is 0. Without the limit, an infinity would be split into NaNs.
+  // Above 128 the result is 0. Without the limit, `below` would be NaN for an infinite x.
   const float size = std::fabs(x), y = size > 128.0f ? 128.0f : size;
   const float high = y * -log2e;
   const float below = simd::fma(y, rest, simd::fma(y, log2e, high));

@@ -25,9 +25,9 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Scans chunks of 128 steps by products with triangular matrices, by multiply-adds or on matrix
-/// units. Use it for shared gates and for comparison. Vector states and user operators are not
-/// supported.
+/// Scans chunks of 128 steps as products with triangular matrices, which are computed with
+/// multiply-adds or on matrix units. Use it for shared gates and for comparison. Vector states and
+/// user operators are not supported.
 ///
 /// Precision  precision::full: the compute type, for every type. precision::tf32x3, tf32, bf16: for
 ///            floats, on matrix units. The error of a state grows by at most 2^-19, 2^-9 or 2^-7
@@ -35,11 +35,12 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///            the states between chunks are computed with `full`.
 /// Bits     the same in every run; with matrix units, the same only on GPUs of one generation.
 /// Memory   if T > 128, two or three numbers in the wide type (wide_t) per chunk of a sequence. A
-///          gradient that is a sum over time, or a sum without a time axis, takes one number per
-///          sequence and 16 steps. If gates are constant in time and there are no resets, T is
-///          first rounded up to a multiple of 4096 (complex<double>: 2048). Otherwise, such a sum
-///          takes one number per step if the call also computes a sum that keeps its time axis.
-///          The latter takes one number per element of the gradient.
+///          gradient that is summed over time, or a summed gradient that has no time axis (such as
+///          that of a shared initial state), takes one number per sequence and 16 steps. If gates
+///          are constant in time and there are no resets, T is first rounded up to a multiple of
+///          4096 (complex<double>: 2048). Otherwise, it takes one number per sequence and step in
+///          calls that also sum a gradient over sequences only. That second gradient takes one
+///          number per element.
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
 ///          or underflows. Values that are not finite never reach earlier steps of the scan, other
 ///          channels, or steps past a reset.

@@ -40,7 +40,7 @@ from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, summed, tange
 
 __all__ = ["scan_parts", "telling"]
 
-#: The ranges (begin, end) of the pieces of every rank, in their order in its tensors.
+#: For every rank, the ranges (begin, end) of its pieces, in their order in the rank's tensors.
 Table = tuple[tuple[tuple[int, int], ...], ...]
 
 _CALL = "linear_scan"

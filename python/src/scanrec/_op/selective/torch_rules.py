@@ -116,7 +116,7 @@ def _checkpoint_shape(tensors: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _of_all_channels(bc: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
-    """Return the operand b or c in the shape (B or 1, D or 1, N, L or 1)."""
+    """Return the operand b or c in a shape that broadcasts to (B, D, N, L)."""
     if bc.dim() == 2:
         return bc.to(dtype).unsqueeze(-1)
     if dtype.is_complex:

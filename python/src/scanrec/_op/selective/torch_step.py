@@ -202,12 +202,13 @@ keep_lazy_views(_op)  # _update resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:
-    """Raise NotImplementedError for the first argument whose derivative or batch would be lost."""
+    """Raise NotImplementedError if a derivative or a batch would be lost. Under forward mode and
+    torch.func the error names ``state``."""
     names = ("state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias")
     for name, value in zip(names, tensors):
         if value is not None and is_recorded(value):
-            expected = "a tensor without gradients, tangents or batching"
-            got = "one that has them"
+            expected = "no gradients, forward mode or transformation of torch.func"
+            got = "a call with one of them"
             arguments.refuse(_CALL, name, expected, got, NotImplementedError)
 
 

@@ -31,7 +31,7 @@ class SignatureOfInit:
     """
 
     def __get__(self, instance: object, owner: Any) -> inspect.Signature:
-        if instance is not None:  # a module is called with the signature of its __call__
+        if instance is not None:  # then inspect.signature takes that of __call__
             raise AttributeError("__signature__")
         _, *parameters = inspect.signature(owner.__init__).parameters.values()
         return inspect.Signature(parameters)
