@@ -123,7 +123,10 @@ def problems(root):
         and re.search(r"^ *///(?!<).*\n(?! *(?:///|#))", path.read_text(encoding="utf-8"), re.M)
     }
     return [
-        *(f"include/scanrec/{name} is documented but is on no page" for name in sorted(documented - named)),
+        *(
+            f"include/scanrec/{name} is documented but is on no page"
+            for name in sorted(documented - named)
+        ),
         *(f"include/scanrec/{name} documents nothing" for name in sorted(named - documented)),
     ]
 

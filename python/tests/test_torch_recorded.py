@@ -289,7 +289,7 @@ def test_recorded_steps_reject_derivatives_and_batching(recorder):
     assert torch.equal(program(state, x), step(want, x)) and torch.equal(state, want)
     moved = x.clone().requires_grad_()
     # TorchScript raises a RuntimeError that contains the message of the NotImplementedError.
-    with pytest.raises((NotImplementedError, RuntimeError), match="'x': .* without gradients"):
+    with pytest.raises((NotImplementedError, RuntimeError), match="'x': expected no gradients"):
         program(state, moved)
     with pytest.raises((NotImplementedError, RuntimeError), match="no gradients, forward mode"):
         func.vmap(lambda x: program(state, x))(torch.ones(3, 2, 4))

@@ -796,7 +796,7 @@ def test_invalid_steps_raise_and_leave_the_state_unchanged():
     whole = dict(state=state[:2], state_batch_indices=None)
     refused(ValueError, "'state': expected memory apart from 'B'", B=state[:2, 0], **whole)
     refused(ValueError, "'state': expected memory apart from 'dt'", dt=state[:2, :, 0], **whole)
-    refused(NotImplementedError, "'x': .* without gradients", x=torch.ones(2, 4).requires_grad_())
+    refused(NotImplementedError, "'x': expected no gradients", x=torch.ones(2, 4).requires_grad_())
     assert torch.equal(state, torch.ones(3, 4, 8))
     with torch.no_grad():
         state_update(**{**good, "x": torch.ones(2, 4).requires_grad_()})

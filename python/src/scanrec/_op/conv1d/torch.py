@@ -354,12 +354,13 @@ keep_lazy_views(_op)  # _update resolves them
 
 
 def _refuse_derivatives(*tensors: Any) -> None:
-    """Raise NotImplementedError for the first argument that autograd, forward mode or torch.func
-    must process."""
+    """Raise NotImplementedError if a derivative or a batch would be lost. Under forward mode and
+    torch.func the error names ``x``."""
     for name, value in zip(("x", "conv_state", "weight", "bias"), tensors):
         if value is not None and is_recorded(value):
-            expected = "a tensor without gradients, tangents or batching"
-            arguments.refuse(_CALL, name, expected, "one that has them", NotImplementedError)
+            expected = "no gradients, forward mode or transformation of torch.func"
+            got = "a call with one of them"
+            arguments.refuse(_CALL, name, expected, got, NotImplementedError)
 
 
 differentiate(_op, _refuse_derivatives)
