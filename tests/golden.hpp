@@ -26,7 +26,8 @@ class numbers {
   }
   /// Returns -1, 0 or 1. Sums of products of such numbers are exact in every order.
   float next_unit() { return static_cast<float>(static_cast<int>(3.99f * next()) % 2); }
-  /// Sets x to a random number. With `items`, a number that is not an integer becomes -1, 0 or 1.
+  /// Sets x to a random number. With `items`, an x of a floating-point type is -1, 0 or 1, and so
+  /// is a complex x, with an imaginary part of 0.
   template <class T>
   void fill(T& x, bool items = false) {
     const auto one = [&] { return items ? next_unit() : next(); };

@@ -101,11 +101,11 @@ struct problem_case {
       o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
     return o;
   }
-  // The time index of step i of the forward scan, where i counts in scan order.
+  // The time index of step i of linear_scan, where i counts in scan order.
   std::int64_t time_of(std::int64_t i) const {
     return order == direction::forward ? i : shape.time - 1 - i;
   }
-  // Whether a reset separates step i of the forward scan from step i - 1.
+  // Whether a reset separates step i of linear_scan from step i - 1, in scan order.
   bool reset(std::int64_t g, std::int64_t b, std::int64_t i) const {
     if (!with_resets) return false;
     if (order == direction::reverse && i == 0) return false;

@@ -23,8 +23,8 @@ import scanrec.jax
 
 BATCH, STATE = 16, 64
 OF = ("initial state", "weights", "lambda", "inputs")
-#: Arrays with at least 32 times as many elements as the final state. Forward mode needs one tangent
-#: per element, 25 GB at T = 512, so it is not measured for these arrays.
+#: Arrays with at least 32 times as many elements as the final state of one sequence. Forward mode
+#: carries one tangent per element, which takes many gigabytes, so it is not measured for them.
 WIDE = ("weights", "inputs")
 
 

@@ -127,10 +127,10 @@ def test_values_and_derivatives_equal_the_whole_sequence(
 
 
 def test_value_and_gradient_compose_maps_in_the_same_way(random, monkeypatch):
-    """If the value gathers the maps of all parts, derivatives do so, too.
+    """If the value is computed by an all-gather of maps, so are its derivatives.
 
-    The alternative is doubling, which sends about log2(devices) messages in sequence. A map takes
-    the state before a part to the state at its end.
+    A map takes the state before a part to the state at its end. The alternative to the all-gather is
+    doubling, which sends about log2(devices) messages in sequence.
     """
     # For the value, an all-gather sends 336 bytes more than doubling.
     monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)
@@ -185,8 +185,8 @@ def test_vmap_within_and_around_shard_map_equals_the_whole_sequence(random):
 def test_errors_are_within_the_bound_of_the_whole_sequence(random, dtype):
     """The bound of docs/numerics.md is |computed - exact| <= (1 + eps)^L S - s.
 
-    L counts the roundings of a term (here 16). s is the sum of the terms' magnitudes, and S is that
-    sum with a factor (1 + eps)^2 for each step since the input of a term.
+    s is the sum of the terms' magnitudes. S is that sum with a factor (1 + eps)^2 for each step
+    since the input of a term. L (here 16) counts all other roundings of a term.
     """
     steps, parts = 1024, 8
     eps, rounded = 2.0**-24, 2.0**-8 if dtype == "bfloat16" else 0.0

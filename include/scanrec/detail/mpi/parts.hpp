@@ -27,7 +27,8 @@ class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How the maps of parts are sent to later parts. It must be the same in every process.
+/// How processes exchange the maps of their parts. A map takes the state before a part to the state
+/// after it. The way must be the same in every process.
 enum class exchange {
   gather,  ///< each process receives all maps and folds them in order: MPI_Allgather
   scan,    ///< each process receives the composed maps of all earlier parts: MPI_Exscan
@@ -83,7 +84,8 @@ struct composition {
     }
   }
 };
-/// A copy of a communicator with ranks in scan order, the order in which MPI_Exscan composes.
+/// A copy of a communicator whose ranks are in scan order, because MPI_Exscan composes in the order
+/// of ranks.
 struct turned_ranks {
   MPI_Comm comm = MPI_COMM_NULL;
   turned_ranks(MPI_Comm of, int position) {

@@ -60,7 +60,8 @@ class call_arrays {
     check(use_of(name, of, access_to<E>), wanted);
     return value_array<value>{const_cast<value*>(of.data), of.strides};
   }
-  /// Refuses arrays that overlap, except for pairs that may alias.
+  /// Refuses an array that overlaps one that is written. The arrays of a pair in `may_alias` may be
+  /// the same: equal pointers, types, shapes and strides.
   template <std::size_t N>
   void check_apart(const std::array<in_place_pair, N>& may_alias) {
     check_overlaps<most>(called_.call, used_, may_alias);

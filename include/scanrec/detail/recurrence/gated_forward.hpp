@@ -154,7 +154,8 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane>
   struct sums {};
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
-  // An absent output needs no kernel for assume::whole, because it is an output_if_given.
+  // Absent states need no kernel for assume::whole: `kept` is then an output_if_given, which may be
+  // absent with assume::plain.
   static constexpr bool runs_whole = false;
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
@@ -220,7 +221,8 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called in the first pass over a tile, which only composes the maps of its steps. If there are
-  /// outputs, loads the pre-activations into L2, because only the second pass uses an output gate.
+  /// outputs, it also touches all pre-activations. Those that only outputs need, such as an output
+  /// gate, are then in L2 for the second pass.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);
