@@ -269,7 +269,7 @@ struct sum_of_parts {
 };
 }  // namespace
 
-TEST_CASE("elements with members u and reset are not mistaken for steps or maps",
+TEST_CASE("a user's element type may have members named u and reset, like internal types",
           "[inclusive_scan]") {
   std::vector<part> parts(100);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = {1.0f, i % 7 == 0 ? 1.0f : 0.0f};

@@ -196,7 +196,7 @@ TYPED_CASE("forward is within the error bound and writes nothing outside the vie
   });
 }
 
-TYPED_CASE("bits do not depend on threads, executor or streaming",
+TYPED_CASE("bits do not depend on threads, executor or non-temporal stores",
            "[forward][vjp][determinism][threaded][order][initial_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();

@@ -219,7 +219,7 @@ TEST_CASE("gradients of slow decays have the same bits in place, for 1 to 128 th
     }
 }
 
-TEST_CASE("distant resets act on sequences whose time is split",
+TEST_CASE("resets more than a tile apart take effect in sequences whose time is split",
           "[tiled][forward][resets][threads]") {
   // Gates are 1 and -1 and inputs small integers. So states are exact, and equal those of
   // `sequential`.

@@ -37,8 +37,8 @@ struct recorded_backend {
   }
 };
 
-/// Calls f(name, recorded_backend) for every backend. The program fails if a test case does not use
-/// all of them.
+/// Calls call(name, recorded_backend) for every backend. The program fails if a test case does not
+/// use all of them.
 template <variants Compare = variants::yes, class F>
 void with_operator_backends(F call) {
   constexpr bool compare = Compare == variants::yes;
@@ -51,7 +51,7 @@ void with_operator_backends(F call) {
   for (const int ahead : {-1, 6})
     f("cuda::lanes with steps ahead " + std::to_string(ahead),
       on_device<scanrec::cuda::lanes>{{.stream = nullptr, .steps_ahead = ahead}});
-#if !defined(__SANITIZE_ADDRESS__)  // slow, and covered by the tests of uint32_t
+#if !defined(__SANITIZE_ADDRESS__)  // too slow there
   for (const int steps : {0, 1})
     f("cuda::look_back segments of " + std::to_string(steps),
       on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});

@@ -106,7 +106,8 @@ int every(const tested::backend<word>& backend) {
 
 }  // namespace
 
-TEST_CASE("adjoints with all combinations of arrays have the bits of the loop", "[vjp_options]") {
+TEST_CASE("adjoints equal those of sequential bit for bit, for all combinations of arrays",
+          "[vjp_options]") {
   const std::array gates{dense, layout{"of a step", true, false, true},
                          layout{"of a channel", true, true, false},
                          layout{"of a row", false, true, true}};
@@ -169,7 +170,7 @@ TEST_CASE("adjoints with all combinations of arrays have the bits of the loop", 
   CHECK(number == 5 * 4 * 3 * 4 * 3 * 4);
 }
 
-TEST_CASE("adjoints with all combinations of boundary states have the bits of the loop",
+TEST_CASE("adjoints equal those of sequential bit for bit, for all combinations of boundary states",
           "[vjp_options]") {
   const auto& backends = tested::backends<word>();
   memory_of_a_call want, got;

@@ -212,7 +212,7 @@ def a_gpu_is_here():
 
 def test_calls_without_a_gpu_raise():
     if not _cuda.is_built() or a_gpu_is_here():
-        pytest.skip("no kernels for GPUs, or a GPU")
+        pytest.skip("the build has no kernels for GPUs, or a GPU is present")
     failed = []
     for dtype in ("float16", "float32"):  # a build may have only one of them
         x = [np.ones((2, 9, 3), dtype) for _ in range(3)]

@@ -20,7 +20,7 @@ struct traffic {
   std::int64_t bytes = 0;          // all arrays with a time axis, each element counted once
   std::int64_t read_per_site = 0;  // bytes of one element of each input that varies over time
   std::int64_t descending = 0;     // part of read_per_site that is read towards lower addresses
-  bool gaps = false;               // whether there are gaps between rows that are read
+  bool gaps = false;               // whether rows that are read are more than gap_bytes apart
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;

@@ -246,7 +246,7 @@ struct selective_vjp_kernel {
 
     SCANREC_DEVICE SCANREC_INLINE void run() {
       this->load_states(p.final_grad, carry);
-      device::synchronise_block();  // publishes D and bias
+      device::synchronise_block();  // publishes D, bias and the offsets of B and C
       const std::int64_t checkpoint_intervals =
           (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval;
       for (std::int64_t number = 0; number < checkpoint_intervals; ++number) vjp_interval(number);

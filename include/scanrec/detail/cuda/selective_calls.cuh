@@ -189,8 +189,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // Later calls rely on zeros in a `kept` workspace, so all memory that this call has used is
-  // cleared.
+  // If the content is workspace_content::kept, later calls rely on zeros after the header.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

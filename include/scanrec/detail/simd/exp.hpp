@@ -241,7 +241,8 @@ struct exp_parts {
   L power, q;
 };
 
-/// Requires y <= highest, or NaN. For y > 0 the power may be infinite; callers then use half of it.
+/// Requires y <= highest, or NaN. For y > 0 the bits of the power may be those of an infinity or a
+/// NaN; callers then subtract 1 from its exponent bits, which gives half the power.
 template <exp_kind Kind, class L>
 SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
   using R = scalar_of<L>;

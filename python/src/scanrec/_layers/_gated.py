@@ -128,7 +128,8 @@ class MinGRUSpec(Spec):
         h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
 
     The outputs are the states h. Only the gates, ``1 - sigmoid(z)``, are scanned as logarithms, so
-    candidates and states may have any sign. Gates close to 1 keep the digits of their logarithms.
+    candidates and states may have any sign. A gate close to 1
+    is therefore as accurate as its logarithm.
 
     Other Parameters
     ----------------

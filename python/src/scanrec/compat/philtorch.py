@@ -107,9 +107,9 @@ class _Shared:
         :func:`state_space_recursion`, and the other arguments are those of
         ``lti.diag_state_space``. Complex results stay complex, even with a real ``C``.
 
-        In ``lpv``, ``B``, ``C`` and ``D`` may have shapes ``(N, ...)`` or ``(B, N, ...)``. A
-        leading axis that fits both N and B means N. A ``D`` of shape ``()`` or ``(1,)`` is
-        constant.
+        In ``lpv``, ``B``, ``C`` and ``D`` may have shapes ``(N, ...)`` or ``(B, N, ...)``. If
+        there are as many sequences as steps, a leading axis of this extent means the steps. A ``D``
+        of shape ``()`` or ``(1,)`` is constant.
         """
         call = "state_space"
         spaces.check_signal(call, x, unroll_factor)
@@ -146,10 +146,10 @@ class lti(_Shared):
         ``A`` are absent.
 
         If the call computes eigenvectors, repeated eigenvalues raise
-        ``torch.linalg.LinAlgError``, as in the original. The original also raises in cases that
-        work here. Without ``V``, ``Vinv`` and ``A``, these are an ``L`` of ``(B, M)``, and a
-        complex ``L`` with a real ``x``. The other case is an ``A`` with an eigenvector that begins
-        with 0, such as a diagonal matrix.
+        ``torch.linalg.LinAlgError``, as in the original. The original also raises in three cases
+        that work here. Two occur if ``V``, ``Vinv`` and ``A`` are all absent: an ``L`` of shape
+        ``(B, M)``, and a complex ``L`` with a real ``x``. The third is an ``A`` with an eigenvector
+        that begins with 0, such as a diagonal matrix.
         """
         call = "diag_state_space"
         spaces.check_signal(call, x, unroll_factor)
@@ -282,7 +282,8 @@ def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[T
 def _transposed(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Run the zeros first.
 
-    Element k of the state is the sum of the terms of earlier inputs and outputs in ``y[k]``.
+    In the formula of ``y[k]``, some terms contain inputs and outputs before the first step. Element
+    k of the state is their sum.
     """
     order, steps = b.shape[1] - 1, x.shape[1]
     whole = _convolved(b, pad(x, (order, order)))
