@@ -134,7 +134,9 @@ def test_updates_have_the_bits_of_the_whole_sequence(held, kind):
 
 def test_updates_of_one_row_twice_raise():
     x, weight, bias, *_ = problem("float32")
-    update = functools.partial(causal_conv1d_update, x[:, 0], jnp.zeros((5, 3, 7)), weight, bias)
+    update = functools.partial(
+        causal_conv1d_update, x[:, 0], jnp.zeros((5, 3, 7), x.dtype), weight, bias
+    )
     with pytest.raises(ValueError, match="'conv_state_indices': expected distinct rows"):
         update(conv_state_indices=jnp.array([3, 3]))
     update(conv_state_indices=jnp.array([-1, -1]))  # padding
