@@ -41,6 +41,12 @@ def refuse(
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}") from cause
 
 
+def check_distinct(call: str, argument: str, rows: Sequence[int], of: str) -> None:
+    """Check that no row of the state ``of`` occurs twice."""
+    if len(set(rows)) < len(rows):
+        refuse(call, argument, f"distinct rows of '{of}'", list(rows))
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a Python number. NumPy scalars are not: they have an element type."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _cuda, _native
-from .._arguments import BOUNDARY_DTYPES, check_shape
+from .._arguments import BOUNDARY_DTYPES, check_shape, refuse
 from .._op.plans import Plans
 from .._op.spec import Call, is_boundary
 from .modes import below_autograd, is_plain, is_recorded
@@ -37,7 +37,7 @@ __all__ = [
     ),
     *("differentiate", "dtype_name", "boundary_dtype", "boundary_of", "empty", "keep_lazy_views"),
     *("new_checkpoints", "none_as_empty", "plain_layouts", "planned", "run_below", "run_native"),
-    *("run_step", "strides_of"),
+    *("refuse_derivatives", "run_step", "strides_of"),
 ]
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in BOUNDARY_DTYPES}
@@ -142,6 +142,23 @@ def differentiate(op: Any, function: Kernel) -> None:
     # With this key, the function runs before torch.func moves the call to its innermost level.
     # Function.apply, which the function calls, makes this move.
     _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
+
+
+def refuse_derivatives(op: Any, call: str, names: Sequence[str]) -> None:
+    """Let an operator raise NotImplementedError if a derivative or a batch would be lost.
+
+    ``names`` are the names of its first tensors. The error names the first of them that requires a
+    gradient; under forward mode and torch.func it names the first tensor.
+    """
+
+    def kernel(*tensors: Any) -> None:
+        for name, value in zip(names, tensors):
+            if value is not None and is_recorded(value):
+                expected = "no gradients, forward mode or transformation of torch.func"
+                got = "a call with one of them"
+                refuse(call, name, expected, got, NotImplementedError)
+
+    differentiate(op, kernel)
 
 
 # ---- tensors -------------------------------------------------------------------------------------

@@ -150,9 +150,7 @@ def causal_conv1d_update(
         at = _integers(call, "conv_state_indices", conv_state_indices, batch)
         if is_known(at):
             within = [row for row in at.tolist() if 0 <= row < rows]
-            if len(set(within)) < len(within):
-                expected = "distinct rows of 'conv_state'"
-                arguments.refuse(call, "conv_state_indices", expected, within)
+            arguments.check_distinct(call, "conv_state_indices", within, "conv_state")
         # Replace padding by an index after the last row: JAX counts negative indices from the end.
         at = jnp.where((at < 0) | (at > rows), rows, at)
         now = state.at[at].get(mode="fill", fill_value=0)

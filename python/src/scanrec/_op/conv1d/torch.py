@@ -16,11 +16,11 @@ from ..._torch.operators import (
     Plan,
     boundary_dtype,
     define_as,
-    differentiate,
     dtype_name,
     keep_lazy_views,
     plain_layouts,
     planned,
+    refuse_derivatives,
     run_below,
     run_step,
 )
@@ -302,7 +302,8 @@ def _update(
         at = rows.long()
         within = (at >= 0) & (at < len(state))
         if not x.is_cuda:  # do not wait for a GPU
-            _check_rows(at[within])
+            inside = at[within].tolist()
+            arguments.check_distinct(_CALL, "conv_state_indices", inside, "conv_state")
         at = at.clamp(0, len(state) - 1)
         now = state.index_select(0, at)
     if lengths is None:
@@ -335,13 +336,6 @@ def _positions(lengths: Tensor, offsets: Tensor, like: Tensor) -> Tensor:
     return at[:, None].expand(-1, like.shape[1], -1)
 
 
-def _check_rows(rows: Tensor) -> None:
-    found = rows.tolist()
-    if len(set(found)) < len(found):
-        expected = "distinct rows of 'conv_state'"
-        arguments.refuse(_CALL, "conv_state_indices", expected, found)
-
-
 _op = define_as(
     "_causal_conv1d_update",
     "Tensor x, Tensor(a!) state, Tensor weight, Tensor? bias, Tensor? lengths, Tensor? rows, "
@@ -351,16 +345,4 @@ _op = define_as(
     lambda x, *_: torch.empty_like(x),
 )
 keep_lazy_views(_op)  # _update resolves them
-
-
-def _refuse_derivatives(*tensors: Any) -> None:
-    """Raise NotImplementedError if a derivative or a batch would be lost. Under forward mode and
-    torch.func the error names ``x``."""
-    for name, value in zip(("x", "conv_state", "weight", "bias"), tensors):
-        if value is not None and is_recorded(value):
-            expected = "no gradients, forward mode or transformation of torch.func"
-            got = "a call with one of them"
-            arguments.refuse(_CALL, name, expected, got, NotImplementedError)
-
-
-differentiate(_op, _refuse_derivatives)
+refuse_derivatives(_op, _CALL, ("x", "conv_state", "weight", "bias"))

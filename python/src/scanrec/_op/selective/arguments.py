@@ -169,7 +169,5 @@ def has_padding(rows: Array, held: int) -> bool:
     occurs twice."""
     given = rows.flatten().tolist()
     inside = [row for row in given if 0 <= row < held]
-    if len(set(inside)) < len(inside):
-        call, name = "selective_state_update", "state_batch_indices"
-        arguments.refuse(call, name, "distinct rows of 'state'", given)
+    arguments.check_distinct("selective_state_update", "state_batch_indices", inside, "state")
     return len(inside) < len(given)

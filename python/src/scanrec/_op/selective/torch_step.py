@@ -21,10 +21,10 @@ from ..._torch.operators import (
     Arrays,
     Plan,
     define_as,
-    differentiate,
     keep_lazy_views,
     plain_layouts,
     planned,
+    refuse_derivatives,
     run_below,
     run_step,
 )
@@ -199,17 +199,4 @@ _op = define_as(
     lambda state, x, *_: torch.empty_like(x),
 )
 keep_lazy_views(_op)  # _update resolves them
-
-
-def _refuse_derivatives(*tensors: Any) -> None:
-    """Raise NotImplementedError if a derivative or a batch would be lost. Under forward mode and
-    torch.func the error names ``state``."""
-    names = ("state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias")
-    for name, value in zip(names, tensors):
-        if value is not None and is_recorded(value):
-            expected = "no gradients, forward mode or transformation of torch.func"
-            got = "a call with one of them"
-            arguments.refuse(_CALL, name, expected, got, NotImplementedError)
-
-
-differentiate(_op, _refuse_derivatives)
+refuse_derivatives(_op, _CALL, ("state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias"))
