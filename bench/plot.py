@@ -23,7 +23,7 @@ COLOURS = {
     "vjp_store": "#d1495b",
     "vjp_recompute": "#e89aa4",
 }
-# For each benchmark: what it measures, and the prefix of its picture names.
+# The title and the prefix of picture names of each benchmark.
 SUBJECTS = {
     "bench_gated_scan": ("QRNN fo-pooling", "gated_"),
     "bench_s5": ("The scan of S5", "s5_"),

@@ -286,7 +286,7 @@ TEST_CASE("a user's element type may have members named u and reset, like intern
 
 namespace {
 
-/// Elements of N integers. Those of 41 integers are larger than two cache lines.
+/// Elements of N integers. 41 integers are larger than two cache lines.
 template <int N>
 struct numbers {
   std::uint32_t at[N];

@@ -30,7 +30,7 @@ void with_cpu_backends(F f) {
   }
 }
 
-/// Elements of 1600 bytes. Those of type `large` have 3200 bytes.
+/// Elements of 1600 bytes; elements of type `large` have 3200.
 struct matrix {
   std::array<std::array<std::uint32_t, 20>, 20> at{};
   bool operator==(const matrix&) const = default;

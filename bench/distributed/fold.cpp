@@ -57,7 +57,7 @@ float input_at(std::int64_t step, std::int64_t lane) {
   return static_cast<float>(2 * noise(step, lane, 1) - 1);
 }
 
-/// The maps of all parts as the library forms them. Those of the first part are constant, since no
+/// The maps of all parts as the library forms them. The first part has constant maps, since no
 /// state precedes it.
 maps summaries(std::int64_t parts, std::int64_t lanes) {
   const extents shape{.time = part_steps, .channel = lanes};

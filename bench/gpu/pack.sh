@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Build, without a GPU, everything that stages.py runs on a machine with one. That machine needs a driver
-# and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
+# Build, without a GPU, everything that stages.py runs on a machine with one. The machine with the GPU
+# needs a driver and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
 #                        [--no-python] [DIR]
 # DIR (default: build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Times selective scans of Mamba's sizes on a GPU. The copy baseline of a forward call reads u,
-// delta and z, and writes the output. That of the adjoint also reads the gradient of the output,
-// and writes only the gradients of u, delta and z. Results are not compared here; the tests on the
-// emulator check the error bounds.
+// delta and z, and writes the output. The copy baseline of an adjoint also reads the gradient of
+// the output, and writes only the gradients of u, delta and z. Results are not compared here; the
+// tests on the emulator check the error bounds.
 #include <cstdint>
 #include <string>
 

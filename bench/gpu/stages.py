@@ -284,7 +284,7 @@ def write(path, data):
 
 def failed_before(path):
     """Return the items of an earlier run to repeat: failed ones, then those that had no time, or
-    were stopped or not reached. Of an item with several tests, only such tests are repeated."""
+    were stopped or not reached. If an item has several tests, only such tests are repeated."""
     again = {}
     known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:

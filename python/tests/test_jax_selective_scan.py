@@ -533,7 +533,7 @@ def test_calls_have_only_the_needed_operands_and_results(random):
     assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
     loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
     calls = calls_in(jax.grad(loss), given)
-    # Of its three results, the forward call omits the final state, which has no cotangent.
+    # The forward call omits the final state, which has no cotangent.
     assert calls[0] == ("selective_scan", everything, 0b101)
     assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 11, everything)
     # With the final state alone, the outputs and operands used only by them are absent.

@@ -254,7 +254,7 @@ def test_higher_order_forward_and_batched_derivatives_pass_gradcheck(kind):
 
 @pytest.mark.parametrize("moves", [(True, False), (False, True)])
 def test_second_derivatives_for_one_cotangent_pass_gradgradcheck(moves):
-    """Of the two cotangents, only one requires a gradient."""
+    """Only one of the two cotangents requires a gradient."""
     x = small(batch=1, channels=2)
     of = both(delta_softplus=True)(x)
     given = [v.requires_grad_() for v in x.values()]

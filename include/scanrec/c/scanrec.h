@@ -156,8 +156,8 @@ typedef struct scanrec_typed_array {
 } scanrec_typed_array;
 
 /// Arrays of scanrec_selective_scan. The comments list the axes of each array, one per stride.
-/// Of the arrays without their own type, resets are bytes. d, delta_bias and intervals have the
-/// real type of the problem, and the others have its type.
+/// Arrays without a type field: resets are bytes; d, delta_bias and intervals have the real type of
+/// the problem; all others have its type.
 typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
   scanrec_array a;               ///< channel, state

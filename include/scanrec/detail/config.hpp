@@ -59,7 +59,7 @@
 #define SCANREC_FUSED_TAG nofma
 #endif
 
-// Which 16-bit types the CPU converts in hardware: float16 and bfloat16, float16 only, or none.
+// The 16-bit types that the CPU converts in hardware: float16 and bfloat16, float16 only, or none.
 #if defined(__AVX512BF16__)
 #define SCANREC_HALF_TAG f16c_bf16
 #elif defined(__F16C__)

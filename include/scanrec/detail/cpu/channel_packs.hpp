@@ -84,8 +84,8 @@ struct channel_packs {
       put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
     }
   }
-  // take_slots and give_slots join and split carries: states and running sums. Of the sums, only
-  // those over time are copied.
+  // take_slots and give_slots join and split carries: states and running sums. Only sums over
+  // time are copied.
   template <int Packs>
   static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
     carried<simd::lane_t<value, Packs * lanes>> to{};

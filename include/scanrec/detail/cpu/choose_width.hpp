@@ -23,7 +23,7 @@ struct width_costs {
   std::int64_t tiles = 1;          // per work item; 1 if workers may not share its tiles
   bool split = false;              // whether a tile may be reduced before its carry is known
 };
-/// Chooses the width with which the busiest thread finishes first. That thread has
+/// Chooses the width with which the busiest thread finishes first. The busiest thread has
 /// ceil(tasks / threads) tasks. A task costs the bytes of a row in its strip, with piece_bytes
 /// added if the strip is a piece of the row. Among equal costs the widest strip wins.
 ///

@@ -64,8 +64,8 @@ struct kernels_by_channel
       u = step.act(u);
     }
   };
-  /// Which packs of a row multiply their factors step by step. If all steps have the same factor,
-  /// multiply_steady takes a power. If all channels have the same factors, the first pack
+  /// The packs of a row that multiply their factors step by step. If all steps have the same
+  /// factor, multiply_steady takes a power. If all channels have the same factors, the first pack
   /// multiplies, and copy_factors copies the product to the others.
   struct multiplying {
     bool first, others;

@@ -90,7 +90,7 @@ inline void run_workers(int workers, const work_ref& work) {
 #endif
 }
 
-/// Of several workers or tasks that throw, keeps the exception of the one with the lowest number.
+/// Keeps the exception of the lowest-numbered worker or task that threw.
 class first_failure {
  public:
   /// Keeps the current exception, unless one with the same or a lower number is kept.

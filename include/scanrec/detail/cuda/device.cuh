@@ -51,7 +51,7 @@
 
 // The namespace names the architectures, so object files built for different architectures share
 // no function. Otherwise the linker could keep the function of one object file, which has no code
-// for the GPU of the other. Of more than six architectures, the namespace names the first six.
+// for the GPU of the other. With more than six architectures, the namespace names the first six.
 #define SCANREC_ARCHS_1(a) sm_##a
 #define SCANREC_ARCHS_2(a, b) sm_##a##_##b
 #define SCANREC_ARCHS_3(a, b, c) sm_##a##_##b##_##c

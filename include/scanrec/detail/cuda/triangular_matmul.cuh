@@ -39,8 +39,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          that of a shared initial state), takes one number per sequence and 16 steps. If gates
 ///          are constant in time and there are no resets, T is first rounded up to a multiple of
 ///          4096 (complex<double>: 2048). Otherwise, it takes one number per sequence and step in
-///          calls that also sum a gradient over sequences only. That second gradient takes one
-///          number per element.
+///          calls that also sum a gradient over sequences only. The gradient summed over sequences
+///          takes one number per element.
 /// Range    results are within the error bound (docs/numerics.md) unless a product of gates over-
 ///          or underflows. Values that are not finite never reach earlier steps of the scan, other
 ///          channels, or steps past a reset.

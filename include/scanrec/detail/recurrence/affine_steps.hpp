@@ -74,7 +74,7 @@ struct affine_steps : affine_maps<Value> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called in the first pass over a tile, which only composes the maps of its steps. Loads into L2
-  /// the arrays that only the second pass reads. There are none here.
+  /// the arrays that only the second pass reads; affine steps have no such arrays.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position) const {}
 };

@@ -221,8 +221,8 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void flush(position<Axis, Assume>, sums<Lane>&) const {}
   /// Called in the first pass over a tile, which only composes the maps of its steps. If there are
-  /// outputs, it also touches all pre-activations. Those that only outputs need, such as an output
-  /// gate, are then in L2 for the second pass.
+  /// outputs, it also touches all pre-activations. So an output gate, which only the second pass
+  /// uses, is then in L2.
   template <class Lane, class Position>
   SCANREC_INLINE void touch_rest(Position at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);

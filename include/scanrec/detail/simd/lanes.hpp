@@ -3,8 +3,8 @@
 // complex number whose two parts are scalars or packs. matrix_lanes.hpp adds small vectors.
 //
 // A function rounds in the same way for every lane type. So a recurrence is written once, and tails
-// and threads do not change any bit. Of the instruction set, only the presence of fused
-// multiply-adds changes bits.
+// and threads do not change any bit. An instruction set changes bits only if it lacks fused
+// multiply-adds.
 //
 // Local variables that hold lanes of several registers are not const. GCC 12 keeps a const object
 // of class type in memory, and each step then stores and reloads it.

@@ -77,7 +77,7 @@ class Fused:
         return [out[written.index(name)] for name in self.operation.residuals]
 
     def saved(self, problem: Any, tensors: Tensors, needs: Needs) -> Tensors:
-        """Return the operands to save. Those that no derivative reads are replaced by None."""
+        """Return the operands to save, with None for operands that no derivative reads."""
         return tensors
 
     def restored(self, problem: Any, tensors: Tensors) -> Tensors:

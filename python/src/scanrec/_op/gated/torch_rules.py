@@ -107,7 +107,7 @@ class _Gated(Fused):
         return output.to(dtype), final
 
     def _reads_states(self, problem: GatedProblem, needs: Sequence[bool]) -> bool:
-        """Whether the needed gradients read states. Those of the forget and output gate do."""
+        """Whether a needed gradient reads states: that of the forget gate or of the output gate."""
         return needs[0] if problem.stack >= 0 else any(needs[1:3])
 
     def keeps(self, problem: GatedProblem, tensors: Any, needs: Sequence[bool]) -> bool:

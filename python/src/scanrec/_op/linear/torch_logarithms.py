@@ -125,7 +125,7 @@ def _tangent(*arguments: Any) -> Any:
 
 
 def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
-    """Return the gradients. Those that are not wanted are empty tensors."""
+    """Return the gradients. Gradients that are not wanted are empty tensors."""
     tensors, options, shapes = arguments[:7], arguments[7:11], arguments[11:]
     problem = _LOGARITHMS.problem_of(options)
     if problem.logarithms:
