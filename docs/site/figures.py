@@ -107,21 +107,11 @@ RECORDS = {
 #: the key of the values.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
-    "python/causal_conv1d": (
-        "Causal convolutions in JAX and PyTorch",
-        "Milliseconds for the output, for the output with all gradients, and for one step.",
-        (),
-    ),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
     "python/selective_scan": (("steps", "what"), ("way",), "milliseconds"),
     "python/transformers_mamba": (("tokens",), ("way",), "milliseconds"),
     "python/gate_jacobian": (("layers", "mode", "of"), ("way",), "milliseconds"),
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
-    "gpu/nvidia": (
-        "GPUs",
-        "Milliseconds per call. [GPUs](/docs/cuda.md#speed) has a selection of these rows.",
-        (),
-    ),
     "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
 }
 NOT_SHOWN = {"name", "time", "unit", "memcpy_GB/s"}
