@@ -760,6 +760,8 @@ def test_invalid_input_raises():
         for more in (state, {}, {"return_last_state": True}):
             more = more if len(bad) == 3 or more is not state else {"initial_state": z(1, 4, 8)}
             refused_of_one(ValueError, wrong, torch.tensor(bad), **more)
+    falls = torch.tensor([0, 1, 2, 3, 5, 4, 6, 7, 8, 8, 9])
+    refused_of_one(ValueError, f"{wrong} 11 numbers from 0 to 9, 5 before 4", falls)
     words = r"'initial_state': expected a shape that broadcasts to \(2, 4, 8\)"
     refused_of_one(ValueError, words, ends, initial_state=z(3, 4, 8))
     apart = torch.frombuffer(bytearray(129), dtype=torch.float32, offset=1).view(4, 8)

@@ -661,6 +661,20 @@ TEST_CASE("a small call of another backend on a kept workspace does not revive o
   check(cuda::triangular_matmul<>{.stream = &s});
 }
 
+TEST_CASE("a scan of no channels needs no workspace", "[empty][workspace]") {
+  stream s;
+  for (const std::int64_t steps : {300, 20000}) {
+    const extents shape{.batch = 2, .time = steps, .channel = 0};
+    float nothing = 0;
+    const sequence_view<float> x(&nothing, shape);
+    const problem p = linear_scan_problem(x, x, x);
+    CHECK(workspace_bytes(cuda::lanes{.stream = &s}, p) == 0);
+    CHECK(workspace_bytes(cuda::hillis_steele{.stream = &s}, p) == 0);
+    CHECK(workspace_bytes(cuda::blelloch{.stream = &s}, p) == 0);
+    CHECK(workspace_bytes(cuda::triangular_matmul<>{.stream = &s}, p) == 0);
+  }
+}
+
 TEST_CASE("a gradient summed over an empty batch or channel axis is zero",
           "[empty][cuda_lanes][cuda_look_back][cuda_hillis_steele][cuda_blelloch]"
           "[cuda_triangular_matmul][vjp][broadcast]") {

@@ -90,8 +90,8 @@ struct slot_plan {
   }
   /// The maps of copy `i`.
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
-    return {static_cast<std::byte*>(workspace) + header_bytes + i * copy_bytes, map_bytes,
-            with_resets};
+    const std::int64_t first = copy_bytes > 0 ? header_bytes + i * copy_bytes : 0;
+    return {static_cast<std::byte*>(workspace) + first, map_bytes, with_resets};
   }
   /// Sets the number of slots for an inclusive scan that gives the state before every step. If
   /// there is a state before the first step, that state is in slot 0, and the map of step t is in

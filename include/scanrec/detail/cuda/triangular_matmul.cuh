@@ -93,7 +93,7 @@ struct chunk_plan {
   static std::int64_t bytes_of_scan(std::int64_t steps, std::int64_t lanes,
                                     std::int64_t carry_bytes, bool with_resets) {
     const std::int64_t chunks = (steps + chunk_steps - 1) / chunk_steps;
-    if (chunks == 1) return 0;
+    if (chunks == 1 || lanes == 0) return 0;
     const auto whole = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
     return header_bytes + 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
            (with_resets ? whole(lanes * chunks) : 0) +
