@@ -193,13 +193,7 @@ struct lane_plan {
     }
   }
 
-  /// Reserves `count` bytes of the workspace after its header, and returns the offset of the first.
-  std::int64_t reserve(std::int64_t count) {
-    if (count == 0) return 0;
-    const std::int64_t first = std::max(bytes, header_bytes);
-    bytes = first + (count + 15) / 16 * 16;
-    return first;
-  }
+  std::int64_t reserve(std::int64_t count) { return reserve_bytes(bytes, count); }
 
   /// Points the outputs that are sums at their accumulators.
   template <class R>

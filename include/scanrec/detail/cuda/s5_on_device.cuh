@@ -65,8 +65,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
   /// yet.
   template <class E>
   E* reserve(std::int64_t count) {
-    const std::int64_t first = std::max(bytes, header_bytes);
-    if (count > 0) bytes = first + (count * static_cast<std::int64_t>(sizeof(E)) + 15) / 16 * 16;
+    const std::int64_t first = reserve_bytes(bytes, count * static_cast<std::int64_t>(sizeof(E)));
     auto* const memory = static_cast<std::byte*>(on.workspace.data);
     return memory ? reinterpret_cast<E*>(memory + first) : nullptr;
   }

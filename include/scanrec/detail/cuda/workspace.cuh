@@ -51,6 +51,15 @@ struct workspace_header {
 /// count would restart, and look_back would accept messages of earlier calls.
 inline constexpr std::int64_t header_bytes = sizeof(workspace_header);
 
+/// Reserves `count` more bytes in a workspace of `bytes` bytes. Returns the offset of the first,
+/// which is past the header, or 0 if `count` is 0.
+inline std::int64_t reserve_bytes(std::int64_t& bytes, std::int64_t count) {
+  if (count == 0) return 0;
+  const std::int64_t first = bytes < header_bytes ? header_bytes : bytes;
+  bytes = first + (count + 15) / 16 * 16;
+  return first;
+}
+
 /// Throws argument_error if the workspace is absent, too small or not aligned.
 inline void check_workspace(const char* call, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
