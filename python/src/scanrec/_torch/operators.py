@@ -85,7 +85,7 @@ def define(
     options:
         The schema of the further arguments.
     results:
-        A function that computes the results. Those that are not wanted are None. Its arguments are
+        A function that computes the results, with None for each unwanted result. Its arguments are
         the call, the tensors by name, whether the results are fake (without values), and the
         options.
     """
