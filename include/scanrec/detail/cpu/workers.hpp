@@ -212,11 +212,12 @@ class task_queue {
   }
   /// Waits until another worker sets `value` to `wanted`. Throws given_up if an earlier task has
   /// thrown. Only tasks may call this.
-  void await(const std::atomic<std::int64_t>& value, std::int64_t wanted, std::int64_t task) const {
-    for (int spin = 0; value.load(std::memory_order_acquire) != wanted; ++spin) {
-      if (failure_.before(task)) throw given_up{};
-      pause(spin);
-    }
+  void await(const counter& value, std::int64_t wanted, std::int64_t task) const {
+    await_that([&] { return value.load(std::memory_order_acquire) == wanted; }, task);
+  }
+  /// The same, until `value` is `wanted` or more.
+  void await_at_least(const counter& value, std::int64_t wanted, std::int64_t task) const {
+    await_that([&] { return value.load(std::memory_order_acquire) >= wanted; }, task);
   }
   /// Throws the exception of the lowest-numbered task that threw, if any. Call it after all workers
   /// have returned.
@@ -224,6 +225,13 @@ class task_queue {
 
  private:
   struct given_up {};
+  template <class Condition>
+  void await_that(Condition met, std::int64_t task) const {
+    for (int spin = 0; !met(); ++spin) {
+      if (failure_.before(task)) throw given_up{};
+      pause(spin);
+    }
+  }
   // Blocks differ by one task at most.
   [[nodiscard]] std::int64_t begin_of(int block) const {
     return tasks_ / workers_ * block + std::min<std::int64_t>(block, tasks_ % workers_);
