@@ -39,7 +39,8 @@ struct tiled {
 ///
 /// Memory  Accumulators in the wide type (double for float) for gradients that are sums. With
 ///         memory::recompute, the states of 128 steps of one channel. In selective scans and causal
-///         convolutions, also buffers for some steps of one channel.
+///         convolutions, also buffers for some steps of one channel; in linear attention, the
+///         memory of one thread of `tiled`.
 struct sequential {
   static constexpr bool recomputes_states = true;  ///< supports memory::recompute
   /// Caller-provided memory that a call uses instead of allocating: workspace_bytes() bytes,

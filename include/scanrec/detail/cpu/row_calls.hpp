@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs selective scans and causal convolutions, whose arrays are rows of any stored type
-// (recurrence/rows.hpp). Allocates the memory of a call and of each worker.
+// Runs selective scans, causal convolutions and linear attention, whose arrays are rows of any
+// stored type (recurrence/rows.hpp). Allocates the memory of a call and of each worker.
 #pragma once
 
 #include <concepts>
@@ -18,8 +18,8 @@
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// A backend of selective scans and causal convolutions. `tiled` provides threads, executor and
-/// workspace. `sequential` processes one channel at a time on one thread.
+/// A backend of selective scans, causal convolutions and linear attention. `tiled` provides
+/// threads, executor and workspace. `sequential` processes one channel at a time on one thread.
 template <class Backend>
 concept runs_rows = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
 
@@ -42,10 +42,11 @@ inline constexpr int row_lanes = std::same_as<Backend, sequential> ? 1 : simd::l
 /// Memory of each worker, in whole pages.
 class worker_rooms {
  public:
-  template <class Tile, class Problem>
-  static worker_rooms of(const Problem& p, int workers, arena& memory) {
+  /// For workers that construct Tile(p, more..., arena).
+  template <class Tile, class Problem, class... More>
+  static worker_rooms of(const Problem& p, int workers, arena& memory, const More&... more) {
     arena one;
-    const Tile counted(p, one);
+    const Tile counted(p, more..., one);
     worker_rooms rooms;
     rooms.bytes_ = (one.bytes() + 4095) / 4096 * 4096;
     rooms.first_ = memory.take<std::byte>(clipped_product(workers, rooms.bytes_, most_bytes));

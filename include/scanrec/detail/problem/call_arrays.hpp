@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of the arrays of selective scans and causal convolutions: each array by itself, then all
-// for overlaps.
+// Checks of the arrays of selective scans, causal convolutions and linear attention: each array by
+// itself, then all for overlaps.
 #pragma once
 
 #include <array>
@@ -43,14 +43,20 @@ class call_arrays {
     check_array(called_, array, array);
     used_.all[used_.count++] = array;
   }
+  /// Rows that are not steps, such as the rows of a matrix.
   template <class E, class Sequence>
-  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
+  Rows<real> checked_matrix(const char* name, const Sequence& of, const extents& wanted) {
     array_use array = of.use();
     array.name = name, array.use = access_to<E>;
     check(array, wanted);
-    Rows<real> rows = Rows<real>::of(array, of.access());
-    if (!reverse_ || array.data == nullptr || array.shape.time == 0) return rows;
-    rows.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
+    return Rows<real>::of(array, of.access());
+  }
+  /// Steps, in scan order.
+  template <class E, class Sequence>
+  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
+    Rows<real> rows = checked_matrix<E>(name, of, wanted);
+    if (!reverse_ || rows.data == nullptr || wanted.time == 0) return rows;
+    rows.data += (wanted.time - 1) * rows.strides.time * of.use().element_bytes;
     rows.strides.time = -rows.strides.time;
     return rows;
   }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// linear_attention_stream, the state of linear attention between the calls of a stream.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#include <scanrec/detail/simd/lanes.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/extents.hpp>
+#include <scanrec/linear_attention_arrays.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// The state of linear attention between calls, for streams that are cut at any step: pass it as
+/// linear_attention_options::stream. Outputs have the bits of a single call.
+///
+/// linear_attention computes chunks of 32 steps. A stream has the state at the start of the current
+/// chunk, and the keys, values and gates of its steps. So a call of one step reads the state once,
+/// and only every 32nd step writes it, unless final_state is asked for. Steps of the current chunk
+/// can be dropped.
+///
+/// Memory  per sequence and head dk dv' + 32 (dk' + dv') numbers of type V, where ' means rounded
+///         up to 16 (double: 8), and at most 384 bytes.
+/// Throws  after a call that throws anything but argument_error, clear the stream: some heads may
+///         have advanced.
+/// Threads Calls that use one stream must not run at the same time.
+template <class V>
+class linear_attention_stream {
+ public:
+  static constexpr int chunk = detail::attention_limits::steps;
+
+  /// For states of shape (batch, dk, dv, heads), with rows on the `time` axis. All states are 0, or
+  /// the initial_state of the first call.
+  explicit linear_attention_stream(const extents& states) : shape_(states) {
+    using limits = detail::attention_limits;
+    const auto within = [](std::int64_t n, std::int64_t most) { return n >= 1 && n <= most; };
+    if (states.batch < 0 || !within(states.time, limits::most_width) ||
+        !within(states.channel, limits::most_width) || !within(states.group, limits::most_heads))
+      detail::refuse("linear_attention_stream", "states",
+                     "a batch of 0 or more, dk and dv of 1 to 4096, and 1 to 2^20 heads",
+                     detail::text(states));
+    allocate();
+    clear();
+  }
+  linear_attention_stream(const linear_attention_stream& other)
+      : shape_(other.shape_), begun_(other.begun_), lanes_(other.lanes_) {
+    allocate();
+    std::copy_n(other.memory_, bytes(), memory_);
+  }
+  linear_attention_stream(linear_attention_stream&& other) noexcept { swap(other); }
+  linear_attention_stream& operator=(linear_attention_stream other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~linear_attention_stream() { ::operator delete(memory_, alignment); }
+
+  [[nodiscard]] const extents& shape() const { return shape_; }
+  /// Whether a call has used this stream since it was made or cleared.
+  [[nodiscard]] bool begun() const { return begun_; }
+  /// Sets all states to 0.
+  void clear() {
+    begun_ = false, lanes_ = 0;
+    for (std::int64_t i = 0; i < shape_.batch * shape_.group; ++i) *header(i) = {};
+  }
+  /// Number of steps of the current chunk of a sequence, 0 to 31.
+  [[nodiscard]] int steps(std::int64_t batch) const {
+    check_batch(batch);
+    return header(batch * shape_.group)->steps;
+  }
+  /// Drops the last `count` steps of a sequence. They must belong to the current chunk: to be
+  /// able to undo steps that complete a chunk, copy the stream first.
+  void drop(std::int64_t batch, int count) {
+    const int have = steps(batch);
+    if (count < 0 || count > have)
+      detail::refuse("linear_attention_stream::drop", "count",
+                     detail::text("0 to ", have, " steps, those of the current chunk"),
+                     detail::text(count));
+    for (std::int64_t h = 0; h < shape_.group; ++h) {
+      const std::int64_t i = batch * shape_.group + h;
+      header(i)->steps = have - count;
+    }
+  }
+
+  /// The memory of one head. For the implementation only.
+  struct head {
+    int& steps;
+    bool& zero_state;
+    double* gates;  // of the steps
+    V *state, *keys, *values;
+  };
+  [[nodiscard]] head at(std::int64_t batch, std::int64_t of_head) {
+    const std::int64_t i = batch * shape_.group + of_head;
+    std::byte* p = memory_ + i * head_bytes();
+    auto* const first = reinterpret_cast<head_header*>(p);
+    V* const state = reinterpret_cast<V*>(p + sizeof(head_header));
+    V* const keys = state + shape_.time * columns();
+    return {first->steps, first->zero_state, first->gates, state, keys, keys + rows() * chunk};
+  }
+  /// Begins a call. Returns whether it is the first one. Refuses a backend whose packs have another
+  /// size than those of earlier calls.
+  bool begin(int lanes) {
+    if (begun_ && lanes != lanes_)
+      detail::refuse("linear_attention", "stream", "the backend of its earlier calls",
+                     "another backend");
+    lanes_ = lanes;
+    return !std::exchange(begun_, true);
+  }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct alignas(64) head_header {
+    double gates[chunk] = {};
+    int steps = 0;
+    bool zero_state = true;
+  };
+  static std::int64_t up(std::int64_t n) {
+    constexpr std::int64_t lanes = simd::lanes_v<V>;
+    return (n + lanes - 1) / lanes * lanes;
+  }
+  [[nodiscard]] std::int64_t rows() const { return up(shape_.time); }
+  [[nodiscard]] std::int64_t columns() const { return up(shape_.channel); }
+  [[nodiscard]] std::int64_t head_bytes() const {
+    const std::int64_t numbers =
+        detail::clipped_product(shape_.time, columns()) + chunk * (rows() + columns());
+    return detail::clipped_product(numbers, sizeof(V), detail::most_bytes) / 64 * 64 + 64 +
+           static_cast<std::int64_t>(sizeof(head_header));
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    return detail::clipped_product(
+        head_bytes(), detail::clipped_product(shape_.batch, shape_.group), detail::most_bytes);
+  }
+  [[nodiscard]] head_header* header(std::int64_t i) const {
+    return reinterpret_cast<head_header*>(memory_ + i * head_bytes());
+  }
+  void check_batch(std::int64_t batch) const {
+    if (batch < 0 || batch >= shape_.batch)
+      detail::refuse("linear_attention_stream", "batch", detail::text("0 to ", shape_.batch - 1),
+                     detail::text(batch));
+  }
+  void allocate() {
+    if (bytes() >= detail::most_bytes) throw std::bad_alloc();
+    memory_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes()), alignment));
+  }
+  void swap(linear_attention_stream& other) noexcept {
+    std::swap(shape_, other.shape_), std::swap(memory_, other.memory_);
+    std::swap(begun_, other.begun_), std::swap(lanes_, other.lanes_);
+  }
+
+  extents shape_{0, 0, 0, 0};
+  std::byte* memory_ = nullptr;
+  bool begun_ = false;
+  int lanes_ = 0;  // of the packs of the backend
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
