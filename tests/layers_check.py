@@ -15,11 +15,12 @@ LAYERS = (
     "detail/simd",
     "affine discretise detail/maps operators",
     "cells",
-    "detail/recurrence stored_sequence selective_arrays causal_conv1d_arrays s5_system",
+    "detail/recurrence stored_sequence selective_arrays causal_conv1d_arrays linear_attention_arrays"
+    " s5_system",
     "detail/problem",
     "detail/cpu detail/cuda backends variants triangular_matmul cuda/cub cuda/error",
-    "linear_scan gated_scan inclusive_scan selective_scan causal_conv1d sensitivity planned compiled"
-    " scan extend cuda",
+    "linear_scan gated_scan inclusive_scan selective_scan causal_conv1d linear_attention sensitivity"
+    " planned compiled scan extend cuda",
     "s5 s5_init split_time detail/split_time detail/cuda/s5_on_device detail/cuda/s5_calls cuda/s5",
     "layers mpi detail/mpi",
 )

@@ -20,6 +20,7 @@ ELSEWHERE = {
     "cuda/cub.cuh": "cuda/cub_kernels.cu",
     "cuda/error.cuh": "cuda/launch_test.cpp",
     "layers/mamba_parameters.hpp": "layers/mamba_test.cpp",
+    "linear_attention_arrays.hpp": "linear_attention_test.cpp",
     "s5_system.hpp": "s5_test.cpp",
     "selective_arrays.hpp": "selective_scan_test.cpp",
     "stored_sequence.hpp": "causal_conv1d_test.cpp",
