@@ -34,8 +34,9 @@ using tested::guarded;
 /// Whether kernels support a gate per key.
 inline constexpr bool has_key_gates = false;
 
-/// Element types of arrays. `own` is the compute type; the others are for V = float.
-enum class element { own, bfloat, half };
+/// Element types of arrays. `own` is the compute type; the others are for V = float. `mixed`
+/// chooses one for each array of a call at random.
+enum class element { own, bfloat, half, mixed };
 
 /// How arrays lie in memory.
 enum class layout { heads_inside, heads_outside, random };
@@ -230,10 +231,10 @@ struct call {
   stored_array<V> out, final_state, states;
   guarded<bool> reset_mask;
 
-  /// Arrays of type V have random element types if `mixed`.
-  call(const problem& of, layout lies, bool mixed, generator& bits) : p(of) {
+  /// Random arrays.
+  call(const problem& of, layout lies, element types, generator& bits) : p(of) {
     const auto make = [&](const extents& shape, bool state = false, bool may_broadcast = false) {
-      const auto type = static_cast<element>(mixed ? bits() % 3 : 0);
+      const auto type = types == element::mixed ? static_cast<element>(bits() % 3) : types;
       strides by =
           lies == layout::heads_outside || state ? heads_outside(shape) : heads_inside(shape);
       if (lies == layout::random)

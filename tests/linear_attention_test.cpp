@@ -19,12 +19,15 @@
 
 #include "catch.hpp"
 #include "linear_attention_calls.hpp"
+#include "linear_attention_golden.hpp"
+#include "onnx_linear_attention.hpp"
 #include "refused.hpp"
 
 namespace {
 
 using namespace scanrec;
 using attention_calls::call;
+using attention_calls::element;
 using attention_calls::layout;
 using attention_calls::loop;
 using attention_calls::problem;
@@ -35,12 +38,12 @@ using tested::refused;
 // ---- values -----------------------------------------------------------------------------------
 
 template <class V>
-void check_random_problems(int count, bool mixed, double most, std::uint64_t seed) {
+void check_random_problems(int count, element types, double most, std::uint64_t seed) {
   generator bits{seed};
   for (int i = 0; i < count; ++i) {
     const problem p = attention_calls::random_problem(bits, most);
     const auto lies = static_cast<layout>(bits() % 3);
-    const call<V> c(p, lies, mixed, bits);
+    const call<V> c(p, lies, types, bits);
     const tiled on{.threads = 1 + static_cast<int>(bits() % 3)};
     INFO("problem " << i << ": " << to_string(p) << ", layout " << static_cast<int>(lies));
     c.run(on), c.check();
@@ -51,14 +54,14 @@ void check_random_problems(int count, bool mixed, double most, std::uint64_t see
 }
 
 TEST_CASE("errors are at most twice those of a loop over steps, float", "[linear_attention]") {
-  check_random_problems<float>(300, false, 2e6, 1);
+  check_random_problems<float>(300, element::own, 2e6, 1);
 }
 TEST_CASE("errors are at most twice those of a loop over steps, mixed types",
           "[linear_attention]") {
-  check_random_problems<float>(300, true, 1e6, 2);
+  check_random_problems<float>(300, element::mixed, 1e6, 2);
 }
 TEST_CASE("errors are at most twice those of a loop over steps, double", "[linear_attention]") {
-  check_random_problems<double>(120, false, 5e5, 3);
+  check_random_problems<double>(120, element::own, 5e5, 3);
 }
 
 TEST_CASE("errors do not grow in long sequences with slow decay", "[linear_attention]") {
@@ -67,7 +70,7 @@ TEST_CASE("errors do not grow in long sequences with slow decay", "[linear_atten
     for (const bool factors : {false, true}) {
       problem p{.time = 16384, .dk = 8, .dv = 5, .gate = true, .factors = factors, .beta = beta};
       p.normalise = true;
-      call<float> c(p, layout::heads_inside, false, bits);
+      call<float> c(p, layout::heads_inside, element::own, bits);
       // Rounded products of equal decays have errors that add up.
       c.in.gate = c.gate.fill([&](auto...) { return factors ? 0.99991 : -1e-4; });
       INFO(to_string(p));
@@ -100,7 +103,7 @@ TEST_CASE("linear attention has the same bits for any number of threads", "[line
       problem p{.time = 70, .dk = 37, .dv = 200, .heads = heads, .query_heads = 2 * heads};
       p.batch = heads == 1 ? 1 : 2;
       p.gate = p.initial = true, p.beta = beta, p.interval = 32, p.resets = 1;
-      const call<float> c(p, layout::heads_outside, true, bits);
+      const call<float> c(p, layout::heads_outside, element::mixed, bits);
       c.run(sequential{});
       const std::string results = c.results();
       for (const int threads : {1, 2, 3, 5, 16}) {
@@ -118,7 +121,7 @@ TEST_CASE("a sequence of a packed batch has the bits that it has alone", "[linea
     for (const bool beta : {false, true}) {
       problem p{.time = ends.back(), .dk = 19, .dv = 33, .heads = 2, .query_heads = 4};
       p.gate = p.initial = true, p.beta = beta, p.order = order, p.resets = 1;
-      call<float> packed(p, layout::heads_inside, true, bits);
+      call<float> packed(p, layout::heads_inside, element::mixed, bits);
       for (std::size_t t = 0; t < packed.in.resets.size(); ++t)
         packed.in.resets[t] = t > 0 && std::find(ends.begin(), ends.end(),
                                                  static_cast<std::int64_t>(t)) != ends.end();
@@ -146,7 +149,7 @@ TEST_CASE("a stream in calls of multiples of 32 steps has the bits of one call",
     for (const bool beta : {false, true}) {
       problem p{.batch = 2, .time = 32 * 9 + 5, .dk = 17, .dv = 23, .heads = 2, .key_heads = 2};
       p.query_heads = 2, p.gate = p.initial = true, p.beta = beta, p.order = order;
-      const call<float> c(p, layout::heads_inside, false, bits);
+      const call<float> c(p, layout::heads_inside, element::own, bits);
       c.run(tiled{});
       const std::string out = c.out.elements(), last = c.final_state.elements();
       const stored_sequence<float> state = c.initial.view();
@@ -174,7 +177,7 @@ TEST_CASE("stored states have the bits of the final states of shorter calls",
     for (const std::int64_t interval : {32, 64, 96}) {
       problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
       p.gate = p.initial = true, p.beta = interval != 64, p.order = order, p.interval = interval;
-      const call<float> c(p, layout::heads_outside, false, bits);
+      const call<float> c(p, layout::heads_outside, element::own, bits);
       c.run(tiled{});
       for (std::int64_t i = 0; i < p.intervals(); ++i) {
         const std::int64_t steps = (i + 1) * interval;
@@ -197,7 +200,7 @@ TEST_CASE("states have the same bits without outputs", "[linear_attention]") {
   generator bits{9};
   problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};
   p.beta = p.gate = true, p.resets = 2, p.interval = 32;
-  const call<float> c(p, layout::heads_inside, false, bits);
+  const call<float> c(p, layout::heads_inside, element::own, bits);
   c.run(tiled{});
   const std::string final_state = c.final_state.elements(), states = c.states.elements();
   linear_attention(c.arrays(), {}, c.options());
@@ -211,7 +214,7 @@ TEST_CASE("outputs may overwrite values, and final states initial states", "[lin
     for (const layout lies : {layout::heads_inside, layout::random}) {
       problem p{.batch = 2, .time = 100, .dk = 33, .dv = 70, .heads = 2};
       p.query_heads = query_heads, p.beta = p.gate = p.initial = true, p.resets = 1;
-      const call<float> c(p, lies, false, bits);
+      const call<float> c(p, lies, element::own, bits);
       c.run(tiled{});
       const std::string out = c.out.elements(), final_state = c.final_state.elements();
       auto options = c.options();
@@ -236,7 +239,7 @@ TEST_CASE("NaN and infinity reach no earlier step, no other head, and no step af
     p.gate = p.beta = true, p.factors = bits() % 2 == 0, p.normalise = bits() % 3 == 0;
     p.initial = bits() % 2 == 0, p.resets = 1;
     p.order = bits() % 2 == 0 ? direction::forward : direction::reverse;
-    call<float> c(p, layout::heads_inside, false, bits);
+    call<float> c(p, layout::heads_inside, element::own, bits);
     c.run(tiled{.threads = 2});
     const auto was = c.out.values(), state_was = c.final_state.values();
 
@@ -289,13 +292,13 @@ TEST_CASE("linear attention without steps or sequences stores the initial state"
     for (const int resets : {0, 1, 2}) {
       problem p{.batch = 2, .time = 0, .dk = 3, .dv = 20, .beta = true, .initial = initial};
       p.resets = resets;
-      const call<float> c(p, layout::heads_inside, false, bits);
+      const call<float> c(p, layout::heads_inside, element::own, bits);
       c.run(tiled{});
       c.final_state.for_all([&](auto b, auto k, auto j, auto h) {
         CHECK(c.final_state.get(b, k, j, h) == (initial ? c.initial.get(b, k, j, h) : 0.0));
       });
       p.batch = 0, p.time = 5;
-      call<float>(p, layout::heads_inside, false, bits).run(tiled{});
+      call<float>(p, layout::heads_inside, element::own, bits).run(tiled{});
     }
 }
 
@@ -304,7 +307,7 @@ TEST_CASE("linear attention of one key and one value is a linear scan", "[linear
   for (const direction order : {direction::forward, direction::reverse}) {
     problem p{.batch = 2, .time = 200, .heads = 3, .query_heads = 3, .gate = true, .factors = true};
     p.order = order, p.initial = true, p.key_heads = 3;
-    call<double> c(p, layout::heads_inside, false, bits);
+    call<double> c(p, layout::heads_inside, element::own, bits);
     c.k.fill([](auto...) { return 1.0; }), c.q.fill([](auto...) { return 1.0; });
     c.run(tiled{});
     const extents shape{.batch = 2, .time = 200, .channel = 3};
@@ -328,7 +331,7 @@ TEST_CASE("linear attention without gates is masked attention without softmax",
           "[linear_attention]") {
   generator bits{14};
   problem p{.time = 77, .dk = 6, .dv = 4, .scale = 0.25};
-  const call<double> c(p, layout::heads_inside, false, bits);
+  const call<double> c(p, layout::heads_inside, element::own, bits);
   c.run(tiled{});
   for (std::int64_t t = 0; t < p.time; ++t)
     for (std::int64_t j = 0; j < p.dv; ++j) {
@@ -377,6 +380,69 @@ TEST_CASE("linear attention of dt x, B and C with gates A dt is the scan of Mamb
         CHECK(std::abs(out[(t * H + h) * P + channel] - y) < 1e-13);
       }
     }
+}
+
+// ---- ONNX -------------------------------------------------------------------------------------
+
+/// The inputs of tests/onnx_linear_attention.py, multiples of 1/64 between -1 and 1, as
+/// `by` * (number + `plus`).
+std::vector<float> onnx_numbers(std::int64_t count, std::int64_t seed, float plus, float by) {
+  std::vector<float> x;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t mixed = (i * i % 1009 * 37 + i * 101 + seed * 57) % 129;
+    x.push_back(by * (static_cast<float>(mixed - 64) / 64 + plus));
+  }
+  return x;
+}
+
+TEST_CASE("linear attention computes the values of ONNX", "[linear_attention]") {
+  namespace onnx = onnx_linear_attention;
+  constexpr std::int64_t B = 2, T = 36, dk = 3, dv = 2, H = 2;
+  struct example {
+    std::int64_t gate_channels;
+    bool beta;
+    std::int64_t query_heads;
+    float scale;  // 0: 1 / sqrt(dk)
+    const float *out, *state;
+  };
+  for (const auto& [gate_channels, beta, query_heads, scale, want_out, want_state] :
+       {example{0, false, 2, 0, onnx::linear_out, onnx::linear_state},
+        example{1, false, 4, 0, onnx::gated_out, onnx::gated_state},
+        example{3, false, 2, 0.5f, onnx::gated_by_key_out, onnx::gated_by_key_state},
+        example{0, true, 2, 0, onnx::delta_out, onnx::delta_state},
+        example{1, true, 4, 0.75f, onnx::gated_delta_out, onnx::gated_delta_state},
+        example{3, true, 2, 0, onnx::gated_delta_by_key_out, onnx::gated_delta_by_key_state}}) {
+    if (gate_channels > 1 && !attention_calls::has_key_gates) continue;
+    const auto packed = [](auto& of, std::int64_t channels, std::int64_t heads) {
+      const extents shape{.batch = B, .time = T, .channel = channels, .group = heads};
+      return sequence_view(of.data(), shape, heads_inside(shape));
+    };
+    const std::vector<float> q = onnx_numbers(B * T * query_heads * dk, 1, 0, 1),
+                             k = onnx_numbers(B * T * H * dk, 2, 0, 0.5f),
+                             v = onnx_numbers(B * T * H * dv, 3, 0, 1),
+                             past = onnx_numbers(B * H * dk * dv, 4, 0, 1),
+                             decay = onnx_numbers(B * T * H * gate_channels, 5, -1, 0.125f),
+                             rate = onnx_numbers(B * T * H, 6, 1, 0.5f);
+    std::vector<float> out(B * T * query_heads * dv), present(past.size());
+    linear_attention_arrays<float> arrays{
+        .query = packed(q, dk, query_heads), .key = packed(k, dk, H), .value = packed(v, dv, H)};
+    if (gate_channels > 0) arrays.gate = packed(decay, gate_channels, H);
+    if (beta) arrays.beta = packed(rate, 1, H);
+    arrays.scale = scale == 0 ? 1 / std::sqrt(static_cast<float>(dk)) : scale;
+    const extents state{.batch = B, .time = dk, .channel = dv, .group = H};
+    linear_attention(
+        arrays, packed(out, dv, query_heads),
+        {.initial_state = sequence_view<const float>(past.data(), state, heads_outside(state)),
+         .final_state = sequence_view<float>(present.data(), state, heads_outside(state))});
+    CAPTURE(gate_channels, beta, query_heads);
+    const auto check = [](float got, float want) { CHECK(std::abs(got - want) < 2e-6f); };
+    std::int64_t i = 0;
+    for (std::int64_t b = 0; b < B; ++b)
+      for (const int t : onnx::steps)
+        for (std::int64_t c = 0; c < query_heads * dv; ++c)
+          check(out[static_cast<std::size_t>((b * T + t) * query_heads * dv + c)], want_out[i++]);
+    for (std::size_t n = 0; n < present.size(); ++n) check(present[n], want_state[n]);
+  }
 }
 
 // ---- arguments --------------------------------------------------------------------------------
@@ -482,7 +548,7 @@ TEST_CASE("linear attention needs the workspace that it reports", "[linear_atten
   generator bits{16};
   problem p{.batch = 2, .time = 70, .dk = 40, .dv = 50, .heads = 2, .query_heads = 4};
   p.beta = p.gate = true;
-  const call<float> c(p, layout::heads_inside, false, bits);
+  const call<float> c(p, layout::heads_inside, element::own, bits);
   c.run(tiled{});
   const std::string results = c.results();
   const auto check = [&](auto on) {
@@ -500,6 +566,26 @@ TEST_CASE("linear attention needs the workspace that it reports", "[linear_atten
   };
   for (const int threads : {1, 2, 7}) check(tiled{.threads = threads});
   check(sequential{});
+}
+
+// ---- golden bits ------------------------------------------------------------------------------
+
+TEST_CASE("linear attention has the golden bits", "[linear_attention][.golden]") {
+  const auto check = [](const char* name, auto add) {
+    golden::row row(std::string("linear_attention, ") + name);
+    add(row);
+    row.check();
+  };
+  const auto results = [](const auto& c) {
+    c.run(tiled{});
+    return c.results();
+  };
+  check("float, tiled",
+        [&](auto& row) { attention_calls::add_golden<float>(row, element::own, results); });
+  check("bfloat16, tiled",
+        [&](auto& row) { attention_calls::add_golden<float>(row, element::bfloat, results); });
+  check("double, tiled",
+        [&](auto& row) { attention_calls::add_golden<double>(row, element::own, results); });
 }
 
 // ---- the plan ---------------------------------------------------------------------------------
