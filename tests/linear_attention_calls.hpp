@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -185,7 +186,7 @@ struct norms {
   int count = 0;
 
   void add(double x) {
-    if (!(std::abs(x) <= largest)) largest = std::abs(x);  // also a NaN
+    if (!std::isnan(largest) && !(std::abs(x) <= largest)) largest = std::abs(x);
     mean += x * x, ++count;
   }
   [[nodiscard]] double root() const { return count == 0 ? 0 : std::sqrt(mean / count); }
@@ -222,7 +223,18 @@ void check_array(const char* name, const stored_array<V>& got, const tensor<wide
     }
 }
 
-/// A call of linear attention, its adjoint, and their arrays.
+/// Gives a backend a workspace of NaNs next to an inaccessible page. The bytes end at a multiple of
+/// 64 before that page.
+template <class Backend>
+std::shared_ptr<tested::guarded_memory> add_workspace(Backend& on, std::int64_t needed) {
+  generator bits{static_cast<std::uint64_t>(needed)};
+  const auto bytes = static_cast<std::size_t>(needed);
+  auto memory = std::make_shared<tested::guarded_memory>((bytes + 63) / 64 * 64, bits);
+  on.workspace = {memory->data(), bytes};
+  return memory;
+}
+
+/// A call of linear attention and its arrays.
 template <class V>
 struct call {
   problem p;
@@ -234,20 +246,14 @@ struct call {
   /// Random arrays.
   call(const problem& of, layout lies, element types, generator& bits) : p(of) {
     const auto make = [&](const extents& shape, bool state = false, bool may_broadcast = false) {
-      const auto type = types == element::mixed ? static_cast<element>(bits() % 3) : types;
-      strides by =
-          lies == layout::heads_outside || state ? heads_outside(shape) : heads_inside(shape);
-      if (lies == layout::random)
-        by = tested::random_strides(
-            shape, may_broadcast ? tested::broadcasts::sometimes : tested::broadcasts::never, bits);
-      return stored_array<V>(shape, by, type, bits);
+      return make_array(shape, lies, types, state, may_broadcast, bits);
     };
     const auto numbers = [&](double size) {
       return [&bits, size](auto...) { return uniform(bits, -size, size); };
     };
     const auto width = static_cast<double>(p.dk);
     // Norms of keys are at most 1, so that beta = 2 is stable.
-    const double of_key = p.normalise ? (bits() % 3 == 0 ? 1e-3 : 1) : 1 / std::sqrt(width);
+    const double of_key = p.normalise ? (bits() % 3 == 0 ? 0.01 : 1) : 1 / std::sqrt(width);
     q = make(p.steps_of(p.dk, p.query_heads)), in.q = q.fill(numbers(of_key));
     k = make(p.steps_of(p.dk, p.key_heads));
     if (bits() % 5 == 0)
@@ -283,6 +289,16 @@ struct call {
     final_grad = make(p.states_of(), true), in.final_grad = final_grad.fill(numbers(1));
   }
 
+  static stored_array<V> make_array(const extents& shape, layout lies, element types, bool state,
+                                    bool may_broadcast, generator& bits) {
+    const auto type = types == element::mixed ? static_cast<element>(bits() % 3) : types;
+    const bool outside = lies == layout::heads_outside || state;
+    const auto allowed = may_broadcast ? tested::broadcasts::sometimes : tested::broadcasts::never;
+    const strides by = lies == layout::random ? tested::random_strides(shape, allowed, bits)
+                       : outside              ? heads_outside(shape)
+                                              : heads_inside(shape);
+    return stored_array<V>(shape, by, type, bits);
+  }
   double random_gate(unsigned kind, generator& bits) const {
     double log = uniform(bits, kind == 0 ? -8 : kind == 1 ? -0.3 : -0.01, 0);
     if (kind == 0 && bits() % 6 == 0) {
@@ -322,7 +338,9 @@ struct call {
             .interval = p.interval};
   }
   template <class Backend>
-  void run(const Backend& on) const {
+  void run(Backend on) const {
+    const auto memory =
+        add_workspace(on, linear_attention_workspace_bytes(on, arrays(), out.view(), options()));
     linear_attention(on, arrays(), out.view(), options());
   }
   /// Compares the results with the reference.
@@ -342,6 +360,87 @@ struct call {
   /// The bytes of all results.
   [[nodiscard]] std::string results() const {
     return out.elements() + final_state.elements() + states.elements();
+  }
+};
+
+/// A call of the adjoint. The inherited arrays are those of the forward call.
+template <class V>
+struct adjoint_call : call<V> {
+  using call<V>::p;
+  using call<V>::in;
+  bool has_out_grad = true, has_final_grad = true;
+  stored_array<V> q_grad, k_grad, v_grad, gate_grad, beta_grad, initial_grad;
+
+  adjoint_call(const problem& of, layout lies, element types, generator& bits)
+      : call<V>(of, lies, types, bits) {
+    const auto make = [&](const extents& shape, bool state = false) {
+      return this->make_array(shape, lies, types, state, false, bits);
+    };
+    q_grad = make(p.steps_of(p.dk, p.query_heads)), k_grad = make(p.steps_of(p.dk, p.key_heads));
+    v_grad = make(p.steps_of(p.dv, p.heads));
+    if (p.gate) gate_grad = make(p.steps_of(p.gate_channels(), p.heads));
+    if (p.beta) beta_grad = make(p.steps_of(1, p.heads));
+    initial_grad = make(p.states_of(), true);
+  }
+  /// Makes out_grad or final_grad absent.
+  void drop(bool of_out, bool of_final_state) {
+    has_out_grad = !of_out, has_final_grad = !of_final_state;
+    if (of_out) in.out_grad = {};
+    if (of_final_state) in.final_grad = {};
+  }
+  /// Calls f(name, gradient, tensors...) for each array, with the same member of each `of`.
+  template <class F, class... Of>
+  void each(F f, Of&... of) {
+    f("query_grad", q_grad, of.q...), f("key_grad", k_grad, of.k...);
+    f("value_grad", v_grad, of.v...), f("gate_grad", gate_grad, of.gate...);
+    f("beta_grad", beta_grad, of.beta...), f("initial_grad", initial_grad, of.initial...);
+  }
+  [[nodiscard]] linear_attention_gradients<V> gradients(unsigned mask = 63) const {
+    const auto one = [&](int bit, const stored_array<V>& of) {
+      return (mask >> bit & 1) != 0 ? of.view() : stored_sequence<V>();
+    };
+    return {.query = one(0, q_grad),
+            .key = one(1, k_grad),
+            .value = one(2, v_grad),
+            .gate = one(3, gate_grad),
+            .beta = one(4, beta_grad),
+            .initial_state = one(5, initial_grad)};
+  }
+  [[nodiscard]] linear_attention_vjp_options<V> vjp_options() const {
+    linear_attention_vjp_options<V> options{.order = p.order,
+                                            .initial_state = this->initial.template view<const V>(),
+                                            .resets = this->reset_mask.view()};
+    if (has_final_grad) options.final_grad = this->final_grad.template view<const V>();
+    return options;
+  }
+  template <class Backend>
+  void run_vjp(Backend on, update how = update::overwrite, unsigned mask = 63) const {
+    auto to = gradients(mask);
+    to.update = how;
+    stored_sequence<const V> of_out;
+    if (has_out_grad) of_out = this->out_grad.template view<const V>();
+    const auto memory = add_workspace(
+        on, linear_attention_vjp_workspace_bytes(on, this->arrays(), of_out, to, vjp_options()));
+    linear_attention_vjp(on, this->arrays(), of_out, to, vjp_options());
+  }
+  /// Compares the gradients with the reference.
+  void check_vjp() {
+    const auto want = loop<wide<V>>(p, in).adjoint();
+    const auto by_loop = loop<V>(p, in).adjoint();
+    each(
+        [&](const char* name, const stored_array<V>& got, const auto& is, const auto& in_loop,
+            const auto& size) {
+          if (got.absent()) return;
+          check_array(name, got, is, in_loop, p.beta ? 16 : 8, size);
+          CHECK(got.gaps_untouched());
+        },
+        want.of, by_loop.of, want.size);
+  }
+  /// The bytes of all gradients.
+  [[nodiscard]] std::string all_gradients() {
+    std::string all;
+    each([&](const char*, const stored_array<V>& of) { all += of.elements(); });
+    return all;
   }
 };
 

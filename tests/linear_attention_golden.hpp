@@ -12,7 +12,7 @@ namespace attention_calls {
 
 /// Adds hashes of the results of three problems to a row. run(c) runs a call and returns the bytes
 /// of its results. The inputs need no functions of the C library.
-template <class V, class Run>
+template <class Call, class Run>
 void add_golden(golden::row& row, element type, Run run) {
   problem delta{.batch = 2, .time = 75, .dk = 20, .dv = 37, .heads = 2, .query_heads = 4};
   delta.gate = delta.beta = delta.initial = true, delta.scale = 0.25;
@@ -23,9 +23,9 @@ void add_golden(golden::row& row, element type, Run run) {
   strong.gate = true, strong.initial = true;
   for (const problem& p : {delta, linear, strong}) {
     generator bits{18};
-    call<V> c(p, layout::heads_inside, type, bits);
+    Call c(p, layout::heads_inside, type, bits);
     golden::numbers numbers{19};
-    const auto fill = [&](stored_array<V>& of, double plus, double by) {
+    const auto fill = [&](auto& of, double plus, double by) {
       of.fill([&](auto...) { return by * (numbers.next() + plus); });
     };
     fill(c.q, 0, 1), fill(c.k, 0, p.normalise ? 1 : 0.125), fill(c.v, 0, 1);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -93,10 +94,16 @@ struct results {
   /// rounding errors of a head are proportional.
   tensor<R> out_size, state_size;
 };
-/// Gradients. Those of absent arrays are absent.
+/// Gradients. Those of absent gates and betas are absent.
 template <class R>
 struct gradients {
   tensor<R> q, k, v, gate, beta, initial;
+};
+template <class R>
+struct adjoints {
+  gradients<R> of;
+  /// For each head, the largest product of the norms of the arrays that a gradient is a product of.
+  gradients<R> size;
 };
 
 /// Runs a problem step by step, in the type R.
@@ -145,15 +152,20 @@ class loop {
   }
 
   /// The gradients for in.out_grad and in.final_grad. Absent ones count as 0.
-  [[nodiscard]] gradients<R> adjoint() const {
-    gradients<R> g{
-        tensor<R>(in_.q.shape), tensor<R>(in_.k.shape), tensor<R>(in_.v.shape), {}, {}, {}};
-    if (p_.gate) g.gate = tensor<R>(in_.gate.shape);
-    if (p_.beta) g.beta = tensor<R>(in_.beta.shape);
-    if (p_.initial) g.initial = tensor<R>(in_.initial.shape);
+  [[nodiscard]] adjoints<R> adjoint() const {
+    const auto by_head = [&](std::int64_t heads) {
+      return tensor<R>({.batch = p_.batch, .group = heads});
+    };
+    adjoints<R> to;
+    to.of = {tensor<R>(in_.q.shape), tensor<R>(in_.k.shape), tensor<R>(in_.v.shape), {}, {}, {}};
+    if (p_.gate) to.of.gate = tensor<R>(p_.steps_of(p_.gate_channels(), p_.heads));
+    if (p_.beta) to.of.beta = tensor<R>(p_.steps_of(1, p_.heads));
+    to.of.initial = tensor<R>(p_.states_of());
+    to.size = {by_head(p_.query_heads), by_head(p_.key_heads), by_head(p_.heads),
+               by_head(p_.heads),       by_head(p_.heads),     by_head(p_.heads)};
     for (std::int64_t b = 0; b < p_.batch; ++b)
-      for (std::int64_t h = 0; h < p_.heads; ++h) add_gradients(b, h, g);
-    return g;
+      for (std::int64_t h = 0; h < p_.heads; ++h) add_gradients(b, h, to);
+    return to;
   }
 
  private:
@@ -247,9 +259,14 @@ class loop {
     for (std::int64_t i = 0; i < p_.dk; ++i)
       for (std::int64_t j = 0; j < p_.dv; ++j) s[i * p_.dv + j] += x[i] * y[j];
   }
+  // Subnormal numbers become 0, because CPUs compute slowly with them.
   void decay(const step& at, std::vector<R>& s) const {
     for (std::int64_t i = 0; p_.gate && i < p_.dk; ++i)
-      for (std::int64_t j = 0; j < p_.dv; ++j) s[i * p_.dv + j] *= at.gate[i];
+      for (std::int64_t j = 0; j < p_.dv; ++j) {
+        R& x = s[i * p_.dv + j];
+        x *= at.gate[i];
+        if (std::abs(x) < std::numeric_limits<R>::min()) x = 0;
+      }
   }
   // The value that is missing from the state, without beta: v - S^T k.
   [[nodiscard]] std::vector<R> missing(const step& at, const std::vector<R>& decayed) const {
@@ -267,10 +284,10 @@ class loop {
     add_outer(at.key, u, s);
   }
 
-  // Adds to the gradients of the row x of an array. g is the gradient of x / |x| or, without
-  // normalise, of x.
-  void add_row(const tensor<double>& of, tensor<R>& to, std::int64_t b, std::int64_t t,
-               std::int64_t head, R scale, const std::vector<R>& g) const {
+  // Adds to the gradients of row x of an array. g is the gradient of scale * x / |x| or, without
+  // normalise, of scale * x.
+  void add_row(const tensor<double>& of, std::int64_t b, std::int64_t t, std::int64_t head, R scale,
+               const std::vector<R>& g, R g_size, tensor<R>& to, tensor<R>& size) const {
     const R r = shrink(of, b, t, head);
     R dot = 0;
     for (std::int64_t i = 0; i < p_.dk; ++i) dot += static_cast<R>(of(b, t, i, head)) * g[i];
@@ -278,15 +295,22 @@ class loop {
       const R along = p_.normalise ? r * r * dot * static_cast<R>(of(b, t, i, head)) : R(0);
       to(b, t, i, head) += scale * r * (g[i] - along);
     }
+    raise(size(b, 0, 0, head), std::abs(scale) * r * g_size);
   }
+  static void raise(R& size, R by) { size = std::max(size, by); }
 
-  void add_gradients(std::int64_t b, std::int64_t h, gradients<R>& to) const {
+  void add_gradients(std::int64_t b, std::int64_t h, adjoints<R>& to) const {
     const std::vector<R> first = first_state(b, h), zeros(first.size());
     std::vector<std::vector<R>> after;  // the state after each step
+    std::vector<R> decays;              // of the initial state until each step, by gates
     std::vector<R> s = first, ds = zeros;
+    R decay_until = 1;
     for (std::int64_t n = 0; n < p_.time; ++n) {
-      advance(load(b, h, n), s);
+      const step at = load(b, h, n);
+      advance(at, s);
       after.push_back(s);
+      decay_until *= at.reset ? 0 : std::abs(*std::max_element(at.gate.begin(), at.gate.end()));
+      decays.push_back(decay_until);
     }
     for (std::int64_t i = 0; !in_.final_grad.absent() && i < p_.dk; ++i)
       for (std::int64_t j = 0; j < p_.dv; ++j)
@@ -298,8 +322,8 @@ class loop {
         const std::int64_t out_head = h * queries() + o;
         const std::vector<R> dout = row(in_.out_grad, b, at.t, out_head);
         add_outer(query(b, at.t, out_head), dout, ds);
-        add_row(in_.q, to.q, b, at.t, query_head(out_head), static_cast<R>(p_.scale),
-                times_rows(after[n], dout));
+        add_row(in_.q, b, at.t, query_head(out_head), static_cast<R>(p_.scale),
+                times_rows(after[n], dout), norm(after[n]) * norm(dout), to.of.q, to.size.q);
       }
       std::vector<R> decayed = before;
       decay(at, decayed);
@@ -308,28 +332,38 @@ class loop {
       for (R& x : u) x *= at.beta;
       for (R& x : dv) x *= at.beta;
       std::vector<R> dk = times_rows(ds, u);
+      const R size = norm(ds);
+      raise(to.size.initial(b, 0, 0, h), decays[n] * size);
+      R dk_size = size * norm(u);
+      raise(to.size.v(b, 0, 0, h), at.beta * norm(at.key) * size);
       if (p_.beta) {
         R dbeta = 0;
         for (std::int64_t j = 0; j < p_.dv; ++j) dbeta += du[j] * without_beta[j];
-        to.beta(b, at.t, 0, h) += dbeta;
+        to.of.beta(b, at.t, 0, h) += dbeta;
+        raise(to.size.beta(b, 0, 0, h), norm(at.key) * size * norm(without_beta));
         std::vector<R> minus = dv;
         for (R& x : minus) x = -x;
         add_outer(at.key, minus, ds);
         const std::vector<R> more = times_rows(decayed, minus);
         for (std::int64_t i = 0; i < p_.dk; ++i) dk[i] += more[i];
+        dk_size += norm(decayed) * norm(dv);
       }
-      add_row(in_.k, to.k, b, at.t, key_head(h), R(1), dk);
-      for (std::int64_t j = 0; j < p_.dv; ++j) to.v(b, at.t, j, h) += dv[j];
+      add_row(in_.k, b, at.t, key_head(h), R(1), dk, dk_size, to.of.k, to.size.k);
+      for (std::int64_t j = 0; j < p_.dv; ++j) to.of.v(b, at.t, j, h) += dv[j];
+      // `size` is that of the gradient before the delta rule removes a part of it.
+      const R gate_size = size * norm(before);
       for (std::int64_t i = 0; p_.gate && i < p_.dk; ++i) {
         R da = 0;
         for (std::int64_t j = 0; j < p_.dv; ++j) da += ds[i * p_.dv + j] * before[i * p_.dv + j];
-        to.gate(b, at.t, p_.key_gates ? i : 0, h) += p_.factors ? da : at.gate[i] * da;
+        const R by = p_.factors ? 1 : at.gate[i];
+        to.of.gate(b, at.t, p_.key_gates ? i : 0, h) += by * da;
+        raise(to.size.gate(b, 0, 0, h), by * gate_size);
       }
       decay(at, ds);
       if (at.reset) ds = zeros;
     }
-    for (std::int64_t i = 0; p_.initial && i < p_.dk; ++i)
-      for (std::int64_t j = 0; j < p_.dv; ++j) to.initial(b, i, j, h) += ds[i * p_.dv + j];
+    for (std::int64_t i = 0; i < p_.dk; ++i)
+      for (std::int64_t j = 0; j < p_.dv; ++j) to.of.initial(b, i, j, h) += ds[i * p_.dv + j];
   }
 
   const problem& p_;

@@ -549,20 +549,16 @@ TEST_CASE("linear attention needs the workspace that it reports", "[linear_atten
   problem p{.batch = 2, .time = 70, .dk = 40, .dv = 50, .heads = 2, .query_heads = 4};
   p.beta = p.gate = true;
   const call<float> c(p, layout::heads_inside, element::own, bits);
-  c.run(tiled{});
+  linear_attention(c.arrays(), c.out.view(), c.options());
   const std::string results = c.results();
   const auto check = [&](auto on) {
-    const std::int64_t needed =
-        linear_attention_workspace_bytes(on, c.arrays(), c.out.view(), c.options());
-    const auto bytes = static_cast<std::size_t>(needed);
-    // The workspace ends at an inaccessible page or at the next multiple of 64 bytes before it.
-    const std::size_t whole = (bytes + 63) / 64 * 64;
-    const tested::guarded_memory memory(whole, bits);
-    on.workspace = {memory.data(), bytes};
-    c.run(on);
+    const auto memory = attention_calls::add_workspace(
+        on, linear_attention_workspace_bytes(on, c.arrays(), c.out.view(), c.options()));
+    linear_attention(on, c.arrays(), c.out.view(), c.options());
     CHECK((c.results() == results));
-    on.workspace = {memory.data(), bytes - 1};
-    CHECK(refused([&] { c.run(on); }) == "workspace");
+    on.workspace = on.workspace.first(on.workspace.size() - 1);
+    CHECK(refused([&] { linear_attention(on, c.arrays(), c.out.view(), c.options()); }) ==
+          "workspace");
   };
   for (const int threads : {1, 2, 7}) check(tiled{.threads = threads});
   check(sequential{});
@@ -581,11 +577,12 @@ TEST_CASE("linear attention has the golden bits", "[linear_attention][.golden]")
     return c.results();
   };
   check("float, tiled",
-        [&](auto& row) { attention_calls::add_golden<float>(row, element::own, results); });
-  check("bfloat16, tiled",
-        [&](auto& row) { attention_calls::add_golden<float>(row, element::bfloat, results); });
+        [&](auto& row) { attention_calls::add_golden<call<float>>(row, element::own, results); });
+  check("bfloat16, tiled", [&](auto& row) {
+    attention_calls::add_golden<call<float>>(row, element::bfloat, results);
+  });
   check("double, tiled",
-        [&](auto& row) { attention_calls::add_golden<double>(row, element::own, results); });
+        [&](auto& row) { attention_calls::add_golden<call<double>>(row, element::own, results); });
 }
 
 // ---- the plan ---------------------------------------------------------------------------------
