@@ -308,6 +308,16 @@ struct call {
     }
     return p.factors ? std::exp(log) : log;
   }
+  /// Copies the inputs of another call of the same problem.
+  void copy_inputs(const call& from) {
+    const auto copy = [](const tensor<double>& x, stored_array<V>& to) {
+      if (!to.absent()) to.fill([&](auto... at) { return x(at...); });
+    };
+    in = from.in;
+    copy(in.q, q), copy(in.k, k), copy(in.v, v), copy(in.gate, gate), copy(in.beta, beta);
+    copy(in.initial, initial), copy(in.out_grad, out_grad), copy(in.final_grad, final_grad);
+    if (p.resets > 0) copy_resets();
+  }
   /// Copies in.resets to the mask.
   void copy_resets() const {
     const auto mask = reset_mask.view();
@@ -369,6 +379,7 @@ struct adjoint_call : call<V> {
   using call<V>::p;
   using call<V>::in;
   bool has_out_grad = true, has_final_grad = true;
+  bool passes_states = false;  // those of the forward call
   stored_array<V> q_grad, k_grad, v_grad, gate_grad, beta_grad, initial_grad;
 
   adjoint_call(const problem& of, layout lies, element types, generator& bits)
@@ -411,6 +422,8 @@ struct adjoint_call : call<V> {
                                             .initial_state = this->initial.template view<const V>(),
                                             .resets = this->reset_mask.view()};
     if (has_final_grad) options.final_grad = this->final_grad.template view<const V>();
+    if (passes_states)
+      options.states = this->states.template view<const V>(), options.interval = p.interval;
     return options;
   }
   template <class Backend>

@@ -196,6 +196,26 @@ TEST_CASE("stored states have the bits of the final states of shorter calls",
     }
 }
 
+TEST_CASE("the layout of arrays changes no bit of the results", "[linear_attention]") {
+  // States of short calls are read and written in place if their rows are contiguous.
+  generator bits{21};
+  for (const std::int64_t time : {1, 5, 32, 33, 70})
+    for (const std::int64_t dv : {32, 33})
+      for (const bool initial : {false, true}) {
+        problem p{.batch = 2, .time = time, .dk = 18, .dv = dv, .heads = 4, .query_heads = 8};
+        p.gate = true, p.beta = bits() % 2 == 0, p.initial = initial;
+        const call<float> any(p, layout::random, element::own, bits);
+        any.run(tiled{.threads = 2});
+        for (const layout lies : {layout::heads_outside, layout::heads_inside}) {
+          call<float> other(p, lies, element::own, bits);
+          other.copy_inputs(any);
+          other.run(tiled{.threads = 2});
+          CAPTURE(time, dv, initial, p.beta, static_cast<int>(lies));
+          CHECK((other.results() == any.results()));
+        }
+      }
+}
+
 TEST_CASE("states have the same bits without outputs", "[linear_attention]") {
   generator bits{9};
   problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};

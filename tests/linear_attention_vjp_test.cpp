@@ -95,6 +95,8 @@ void check_random_problems(int count, element types, double most, std::uint64_t 
     INFO("problem " << i << ": " << to_string(p) << ", layout " << static_cast<int>(lies)
                     << (c.has_out_grad ? "" : ", no out_grad")
                     << (c.has_final_grad ? "" : ", no final_grad"));
+    if (types == element::own && p.interval > 0 && bits() % 2 == 0)
+      c.run(tiled{}), c.passes_states = true;
     c.run_vjp(tiled{.threads = 1 + static_cast<int>(bits() % 3)}), c.check_vjp();
   }
 }
@@ -249,6 +251,23 @@ TEST_CASE("the sequential adjoint is within the error bound", "[linear_attention
     INFO("problem " << i << ": " << to_string(p));
     c.run_vjp(sequential{}), c.check_vjp();
   }
+}
+
+TEST_CASE("gradients have the same bits if the states of the forward call are passed",
+          "[linear_attention]") {
+  generator bits{17};
+  for (const std::int64_t interval : {32, 96})
+    for (const bool beta : {false, true}) {
+      problem p{.batch = 2, .time = 330, .dk = 9, .dv = 20, .heads = 2, .query_heads = 2};
+      p.gate = p.initial = true, p.beta = beta, p.interval = interval;
+      adjoint_call<float> c(p, layout::heads_outside, element::own, bits);
+      c.run_vjp(tiled{});
+      const std::string gradients = c.all_gradients();
+      c.run(tiled{}), c.passes_states = true;
+      c.run_vjp(tiled{.threads = 2});
+      CAPTURE(interval, beta);
+      CHECK((c.all_gradients() == gradients));
+    }
 }
 
 TEST_CASE("gradients have the same bits if others are absent", "[linear_attention]") {
@@ -433,6 +452,11 @@ TEST_CASE("the adjoint of linear attention refuses invalid arguments by name and
   CHECK(with([&](auto&, auto&, auto&, auto& o) {
           o.final_grad = at(0, {.batch = 1, .time = 4, .channel = 5, .group = 6});
         }) == "final_grad");
+  CHECK(with([&](auto&, auto&, auto&, auto& o) { o.states = at(0, state), o.interval = 40; }) ==
+        "interval");
+  CHECK(with([&](auto&, auto&, auto&, auto& o) {
+          o.states = at(0, {.batch = 4, .time = 4, .channel = 5, .group = 6}), o.interval = 32;
+        }) == "states");
   // Gradients may overlap neither inputs nor each other.
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.value = steps(5, 6, 0); }) != "");
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.key = steps(4, 3, 2500); }) != "");
