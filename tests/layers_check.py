@@ -16,7 +16,7 @@ LAYERS = (
     "affine discretise detail/maps operators",
     "cells",
     "detail/recurrence stored_sequence selective_arrays causal_conv1d_arrays linear_attention_arrays"
-    " s5_system",
+    " linear_attention_stream s5_system",
     "detail/problem",
     "detail/cpu detail/cuda backends variants triangular_matmul cuda/cub cuda/error",
     "linear_scan gated_scan inclusive_scan selective_scan causal_conv1d linear_attention sensitivity"
