@@ -718,6 +718,57 @@ void convolution() {
   assert(x_grad[0] > 0 && weight_grad[0] > 0);
 }
 
+#include <scanrec/linear_attention.hpp>
+
+void attention() {
+  // [linear_attention]
+  using namespace scanrec;
+  // Gated DeltaNet with 4 heads of values, 2 of queries and keys, dk = 8 and dv = 16.
+  const extents values{.batch = 2, .time = 300, .channel = 16, .group = 4};
+  const extents keys{.batch = 2, .time = 300, .channel = 8, .group = 2};
+  const extents numbers{.batch = 2, .time = 300, .group = 4};  // one per step and head
+  const extents states{.batch = 2, .time = 8, .channel = 16, .group = 4};
+  floats query(9600, 1.0f), key(9600, 1.0f), value(38400, 1.0f), gate(2400, -0.1f);
+  floats beta(2400, 0.5f), out(38400), state(1024);
+  const auto inside = [](floats& x, const extents& e) { return view(x, e, heads_inside(e)); };
+  const linear_attention_arrays<float> arrays{.query = inside(query, keys),
+                                              .key = inside(key, keys),
+                                              .value = inside(value, values),
+                                              .gate = inside(gate, numbers),  // logarithms
+                                              .beta = inside(beta, numbers),
+                                              .scale = 1 / std::sqrt(8.0f),
+                                              .normalise = true};
+  linear_attention(arrays, inside(out, values),
+                   {.final_state = view(state, states, heads_outside(states))});
+  // [/linear_attention]
+  assert(std::abs(out[0] - 0.5f * arrays.scale) < 1e-5f && out[0] == out[16]);
+  assert(state[0] > 0.2f && state[0] < 0.36f);
+  // [linear_attention_vjp]
+  floats query_grad(9600), key_grad(9600), value_grad(38400), gate_grad(2400), beta_grad(2400);
+  linear_attention_vjp(arrays, inside(out, values),  // the loss is half the sum of squares of out
+                       {.query = inside(query_grad, keys),
+                        .key = inside(key_grad, keys),
+                        .value = inside(value_grad, values),
+                        .gate = inside(gate_grad, numbers),
+                        .beta = inside(beta_grad, numbers)});
+  // [/linear_attention_vjp]
+  assert(value_grad[0] > 0 && beta_grad[0] > 0 && gate_grad[0] == 0 && gate_grad[4] > 0);
+  // [linear_attention_stream]
+  linear_attention_stream<float> stream(states);
+  floats again(38400);
+  for (std::int64_t t = 0; t < 300; t += 7) {
+    const auto steps = [&](floats& x, const extents& e) {
+      return inside(x, e).steps(t, std::min<std::int64_t>(t + 7, 300));
+    };
+    linear_attention_arrays<float> part = arrays;
+    part.query = steps(query, keys), part.key = steps(key, keys), part.value = steps(value, values);
+    part.gate = steps(gate, numbers), part.beta = steps(beta, numbers);
+    linear_attention(part, steps(again, values), {.stream = &stream});
+  }
+  assert(again == out);
+  // [/linear_attention_stream]
+}
+
 #include <scanrec/cells/log_space.hpp>
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
@@ -864,5 +915,6 @@ int main() {
   mamba();
   selective();
   convolution();
+  attention();
   std::puts("ok");
 }

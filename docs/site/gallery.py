@@ -52,6 +52,8 @@ def calls(path):
     for name in re.findall(r'#include "(\w+\.hpp)"', text):
         text += (path.parent / name).read_text(encoding="utf-8")
     known = (
+        "linear_attention_vjp",
+        "linear_attention",
         "linear_scan_vjp",
         "linear_scan",
         "gated_scan",
