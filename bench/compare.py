@@ -25,6 +25,12 @@ SLOWER = 0.95  # a row is slower if its median is below this and no round reache
 SAMPLE = 0.02  # seconds that one sample should take
 COMPARED = 1 << 28  # at most this many bytes of each buffer are compared
 KEPT = 1 << 31  # buffers of more bytes in total are released after their row
+#: For some benchmarks, a regular expression of the rows to run. Matrix products dominate the other rows of s5.
+#: Of linear attention, most rows with one thread add little to those with all threads.
+SELECTED = {
+    "s5": "^scan/",
+    "linear_attention": r"^(\w+(?<!one_thread)|(d128|one_step)_one_thread)/",
+}
 
 provider_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -202,8 +208,7 @@ def main():
         base, head = layouts[0]
         buffers = Buffers(head)
         wanted = [r for r in head.rows if re.search(args.rows, f"{name}/{r}")]
-        if name == "s5":  # matrix products dominate whole calls
-            wanted = [r for r in wanted if r.startswith("scan/")]
+        wanted = [r for r in wanted if re.search(SELECTED.get(name, ""), r)]
         missing += [f"{name}/{r}" for r in wanted if r not in base.rows]
         for r in wanted:
             if r in base.rows:

@@ -35,6 +35,12 @@ RECORDS = {
         "nanoseconds per element.",
         (),
     ),
+    "linear_attention": (
+        "Linear attention",
+        "Speed as a fraction of the speed of as many multiply-adds on registers, and nanoseconds per "
+        "step and head. A single step is compared with a copy of the states.",
+        (),
+    ),
     "s5": ("State spaces", "Times of the scan within S5, and of the whole call.", ()),
     "scan_variants": (
         "Backends side by side",
@@ -174,10 +180,11 @@ def of_benchmarks(runs):
         else:
             single[parts[0], parts[1]] = run
 
-    # Selective scans are compared with an arithmetic baseline, and their time is per state.
+    # Selective scans and linear attention are also compared with an arithmetic baseline. The baseline that
+    # takes longer is the limit. Their times are per state and per step.
     def both(run):
-        part = run.get("fraction_of_arithmetic", run["fraction_of_baseline"])
-        time = run.get("ns/state", run["ns/element"])
+        part = max(run["fraction_of_baseline"], run.get("fraction_of_arithmetic", 0))
+        time = next(run[f"ns/{of}"] for of in ("state", "step", "element") if f"ns/{of}" in run)
         return bar(part) + f" <small>{number(time)} ns</small>"
 
     out = []
@@ -286,8 +293,8 @@ def write(root, out):
         "# Measured figures\n",
         "Tables are made from [bench/results](/bench/results/README.md) when this page is built. "
         "[Tuning](/docs/tuning.md#benchmarks) says what the columns mean. A full bar means that a call is at least as fast "
-        "as its baseline: for selective scans the same arithmetic without the recurrence, otherwise a copy of the same "
-        "arrays.\n",
+        "as its baseline: for selective scans the same arithmetic without the recurrence, for linear attention as many "
+        "multiply-adds on registers, otherwise a copy of the same arrays.\n",
     ]
     for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:
         title, about, beginnings = RECORDS.get(key, (key, "", ()))
