@@ -83,6 +83,10 @@ FIGURES = {
         ("bench/python/causal_conv1d.py", *CONV1D),
         ("docs/causal_conv1d.md",),
     ),
+    "python/linear_attention": (
+        ("bench/python/linear_attention.py", "bench/linear_attention_calls.cpp"),
+        (),
+    ),
     "python/transformers_mamba": (
         ("bench/python/transformers_mamba.py", *SELECTIVE, *CONV1D),
         ("docs/selective_scan.md", "docs/causal_conv1d.md", "docs/questions.md"),

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shared parts of the Python benchmarks: timing, scans in plain JAX, and records of results."""
+"""Shared parts of the Python benchmarks: timing, scans in plain JAX, and records with versions."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import pathlib
-import platform
-import subprocess
 import time
 
 import jax
 import jax.numpy as jnp
+import records
+from records import parser_of as parser_of
 
 import scanrec
 
@@ -63,39 +60,13 @@ def stepwise(gate, input):
     return jnp.moveaxis(jax.lax.scan(step, first, tuple(steps))[1], 0, -2)
 
 
-def parser_of(doc):
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="folder for results")
-    parser.add_argument(
-        "--machine", default=platform.machine(), help="name of the machine in the record"
-    )
-    return parser
-
-
-def commit():
-    """The commit of the repository, or "unknown" outside of a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        said = subprocess.check_output(command, cwd=pathlib.Path(__file__).parent, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return said.strip()
-
-
 def record(args, name, rows, **more):
     """Write rows, and the machine and versions they were measured with, to args.out/name.json. Does
     nothing without args.out."""
-    if args.out is None:
-        return
-    args.out.mkdir(parents=True, exist_ok=True)
-    machine = {
-        "machine": args.machine,
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit(),
+    versions = {
         "jax": jax.__version__,
         "scanrec": scanrec.__version__,
         "instruction set": scanrec._native.instruction_set(),
         "threads": scanrec._native.threads(),
-        **more,
     }
-    (args.out / f"{name}.json").write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")
+    records.write(args, name, rows, {**versions, **more})

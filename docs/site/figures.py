@@ -70,6 +70,11 @@ RECORDS = {
         "Milliseconds for the output, for the output with all gradients, and for one step.",
         (),
     ),
+    "python/linear_attention": (
+        "Linear attention in other libraries",
+        "Milliseconds for the outputs, and for the outputs with all gradients.",
+        (),
+    ),
     "python/call_overhead": (
         "Small calls",
         "Microseconds per call on float32 arrays of shape (1, 16, 64). Python and the framework "
@@ -115,6 +120,7 @@ PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
     "python/call_overhead": (("call",), ("framework",), "microseconds"),
     "python/selective_scan": (("steps", "what"), ("way",), "milliseconds"),
+    "python/linear_attention": (("what", "shape", "rule", "threads"), ("way",), "milliseconds"),
     "python/transformers_mamba": (("tokens",), ("way",), "milliseconds"),
     "python/gate_jacobian": (("layers", "mode", "of"), ("way",), "milliseconds"),
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),

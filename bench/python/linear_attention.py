@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear attention on CPUs: scanrec against onnxruntime and the PyTorch code of transformers.
+
+onnxruntime runs its operator LinearAttention of the domain com.microsoft with bound inputs and outputs. Its
+ONNX operator of the same name is several times slower. transformers' torch_chunk_gated_delta_rule is the code
+of Qwen3-Next without kernels for GPUs. scanrec is called through a C library of bench/CMakeLists.txt:
+    cmake --build build/bench --target bench_linear_attention_calls
+    pip install onnxruntime onnx torch transformers
+    python bench/python/linear_attention.py --library build/bench/bench/bench_linear_attention_calls.so
+All ways compute in float32 on the same arrays, and return the final state. A packed array has the shape
+(batch, time, heads, d). Before the measurement, all results are compared with those of scanrec.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import pathlib
+import time
+
+import numpy as np
+import onnxruntime
+import records
+import torch
+import transformers
+from onnx import TensorProto, helper
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
+
+#: (batch, time, heads, d) of queries, keys and values.
+SHAPES = (
+    (1, 2048, 16, 128),
+    (1, 2048, 32, 64),
+    (8, 512, 16, 128),
+    (1, 16384, 4, 128),
+    (1, 2048, 1, 128),
+    (1, 1, 32, 128),
+)
+INPUTS = ("query", "key", "value", "gate", "beta")
+TOLERANCE = 1e-4  # of differences, relative to the largest number of an array
+
+
+def aligned(shape, alignment):
+    """An array whose address is `alignment` plus a multiple of 4096 bytes."""
+    size = 4 * math.prod(shape)
+    memory = np.zeros(size + 8192, np.uint8)
+    start = (alignment - memory.ctypes.data) % 4096
+    return memory[start : start + size].view(np.float32).reshape(shape)
+
+
+@dataclasses.dataclass
+class Problem:
+    """The arrays of a call. Gates are logarithms. Keys have a length of 1, as in most models."""
+
+    shape: tuple[int, int, int, int]
+    rule: str
+    alignment: int
+
+    def __post_init__(self):
+        batch, time, heads, d = self.shape
+        random = np.random.default_rng(0)
+        key = random.standard_normal(self.shape)
+        given = {
+            "query": random.standard_normal(self.shape),
+            "key": key / np.linalg.norm(key, axis=-1, keepdims=True),
+            "value": random.standard_normal(self.shape),
+            "out_grad": random.standard_normal(self.shape),
+        }
+        if "gated" in self.rule:
+            given["gate"] = -0.1 * random.random((batch, time, heads))
+        if "delta" in self.rule:
+            given["beta"] = random.random((batch, time, heads))
+        if time == 1:  # a stream that goes on
+            given["initial_state"] = random.standard_normal((batch, heads, d, d))
+        self.arrays = {name: self.copy(x) for name, x in given.items()}
+
+    def copy(self, x):
+        array = aligned(x.shape, self.alignment)
+        array[...] = x
+        return array
+
+    def new(self, name):
+        """An array for a result: the output, the final state, or the gradient of an input."""
+        batch, _, heads, d = self.shape
+        if name == "final_state":
+            return aligned((batch, heads, d, d), self.alignment)
+        like = "query" if name == "out" else name.removesuffix("_grad")
+        return aligned(self.arrays[like].shape, self.alignment)
+
+    def inputs(self):
+        return [name for name in INPUTS if name in self.arrays]
+
+
+class Call(ctypes.Structure):
+    """attention_call<float> of bench/linear_attention_call.hpp."""
+
+    numbers = ("batch", "time", "heads", "d")
+    pointers = ("query", "key", "value", "gate", "beta", "out", "out_grad", "query_grad", "key_grad",
+                "value_grad", "gate_grad", "beta_grad", "initial_state", "final_state")  # fmt: skip
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in numbers),
+        *((name, ctypes.c_void_p) for name in pointers),
+    )
+
+
+class Scanrec:
+    def __init__(self, library, problem, threads):
+        self.function = ctypes.CDLL(str(library)).bench_linear_attention
+        self.function.restype = ctypes.c_char_p
+        self.threads = threads
+        self.value_results = {name: problem.new(name) for name in ("out", "final_state")}
+        self.gradient_results = {f"{x}_grad": problem.new(f"{x}_grad") for x in problem.inputs()}
+        arrays = {
+            x: problem.arrays[x]
+            for x in (*problem.inputs(), "initial_state")
+            if x in problem.arrays
+        }
+        self.forward = self.call(problem, arrays | self.value_results)
+        adjoint = arrays | self.gradient_results | {"out_grad": problem.arrays["out_grad"]}
+        self.adjoint = self.call(problem, adjoint)
+
+    def call(self, problem, arrays):
+        given = {name: array.ctypes.data for name, array in arrays.items()}
+        return Call(**dict(zip(Call.numbers, problem.shape)), **given)
+
+    def run(self, call):
+        error = self.function(ctypes.byref(call), self.threads)
+        if error:
+            raise RuntimeError(error.decode())
+
+    def value(self):
+        self.run(self.forward)
+        return self.value_results
+
+    def gradient(self):
+        self.run(self.forward)
+        self.run(self.adjoint)
+        return self.gradient_results
+
+
+class OnnxRuntime:
+    names = {"gate": "decay", "initial_state": "past_state"}
+
+    def __init__(self, problem, threads):
+        batch, steps, heads, d = problem.shape
+        packed = (batch, steps, heads * d)
+        order = ("query", "key", "value", "initial_state", "gate", "beta")
+        self.results = {name: problem.new(name) for name in ("out", "final_state")}
+        given = {x: problem.arrays[x] for x in order if x in problem.arrays}
+
+        def described(name, array):
+            shape = packed if array.shape == problem.shape else array.shape
+            return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+        inputs = [name if name in given else "" for name in order]
+        while not inputs[-1]:
+            inputs.pop()
+        node = helper.make_node(
+            "LinearAttention", inputs, list(self.results), domain="com.microsoft",
+            q_num_heads=heads, kv_num_heads=heads, update_rule=problem.rule, scale=d**-0.5,
+        )  # fmt: skip
+        graph = helper.make_graph(
+            [node],
+            "linear_attention",
+            [described(name, array) for name, array in given.items()],
+            [described(name, array) for name, array in self.results.items()],
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+            ir_version=8,
+        )
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        self.session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, ["CPUExecutionProvider"]
+        )
+        self.bound = self.session.io_binding()
+        for bind, arrays in (
+            (self.bound.bind_input, given),
+            (self.bound.bind_output, self.results),
+        ):
+            for name, array in arrays.items():
+                shape = packed if array.shape == problem.shape else array.shape
+                bind(name, "cpu", 0, np.float32, shape, array.ctypes.data)
+
+    def value(self):
+        self.session.run_with_iobinding(self.bound)
+        return self.results
+
+
+class Transformers:
+    """The delta rules. The others have no function of their own in transformers."""
+
+    def __init__(self, problem, threads):
+        self.threads = threads
+        self.given = {x: torch.from_numpy(problem.arrays[x]) for x in problem.inputs()}
+        self.gate = torch.zeros(problem.shape[:3])
+        self.out_grad = torch.from_numpy(problem.arrays["out_grad"])
+        self.state = problem.arrays.get("initial_state")
+        self.state = None if self.state is None else torch.from_numpy(self.state)
+        one_step = problem.shape[1] == 1
+        self.function = (
+            qwen3_next.torch_recurrent_gated_delta_rule
+            if one_step
+            else qwen3_next.torch_chunk_gated_delta_rule
+        )
+
+    def run(self, query, key, value, beta, gate=None):
+        torch.set_num_threads(self.threads)
+        gate = self.gate if gate is None else gate
+        return self.function(
+            query, key, value, gate, beta, initial_state=self.state, output_final_state=True
+        )
+
+    def value(self):
+        with torch.no_grad():
+            out, state = self.run(**self.given)
+        return {"out": out.numpy(), "final_state": state.numpy()}
+
+    def gradient(self):
+        given = {name: x.detach().requires_grad_() for name, x in self.given.items()}
+        out, _ = self.run(**given)
+        grads = torch.autograd.grad(out, list(given.values()), self.out_grad)
+        return {f"{name}_grad": grad.numpy() for name, grad in zip(given, grads)}
+
+
+def ways_of(library, problem, threads):
+    yield "scanrec", Scanrec(library, problem, threads)
+    yield "onnxruntime", OnnxRuntime(problem, threads)
+    if "delta" in problem.rule:
+        yield "transformers", Transformers(problem, threads)
+
+
+def difference(got, want):
+    """The largest difference between two results, relative to the largest number of each array."""
+    return max(float(abs(got[x] - want[x]).max() / abs(want[x]).max()) for x in want)
+
+
+def in_turn(calls, rounds, threads):
+    """Milliseconds of each call: the fastest of at least `rounds` rounds, which take at least two
+    seconds. Each round runs every call for at least 3 ms. A pause before each call lets the waiting
+    threads of the other libraries go to sleep. The time of one thread is its processor time, which
+    other programs affect least."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    fastest = dict.fromkeys(calls, float("inf"))
+    first, done = time.monotonic(), 0
+    while done < rounds or time.monotonic() - first < 2:
+        for way, call in calls.items():
+            time.sleep(0.01)
+            call()
+            begin, count = clock(), 0
+            while count == 0 or clock() - begin < 3e-3:
+                call()
+                count += 1
+            fastest[way] = min(fastest[way], (clock() - begin) / count * 1e3)
+        done += 1
+    return fastest
+
+
+def main():
+    parser = records.parser_of(__doc__)
+    parser.add_argument("--library", type=pathlib.Path, required=True, help="C library of scanrec")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rules", nargs="+", default=["gated", "gated_delta"])
+    parser.add_argument("--what", nargs="+", default=["value", "gradient"])
+    parser.add_argument("--alignment", type=int, default=64, help="of arrays, in bytes: up to 4096")
+    parser.add_argument("--shapes", nargs="+", help="such as 1x2048x16x128")
+    args = parser.parse_args()
+    rows, largest = [], 0.0
+    for shape in SHAPES:
+        name = "x".join(map(str, shape))
+        if args.shapes and name not in args.shapes:
+            continue
+        for rule in args.rules:
+            problem = Problem(shape, rule, args.alignment)
+            for threads in args.threads:
+                ways = dict(ways_of(args.library, problem, threads))
+                for what in args.what:
+                    calls = {way: getattr(x, what) for way, x in ways.items() if hasattr(x, what)}
+                    if what == "gradient" and shape[1] == 1:
+                        continue
+                    want = calls["scanrec"]()
+                    for way, call in calls.items():
+                        error = difference(call(), want)
+                        largest = max(largest, error)
+                        if not error < TOLERANCE:
+                            raise SystemExit(f"{what} of {rule}, {name}: {way} differs by {error}")
+                    best = in_turn(calls, args.rounds, threads)
+                    about = {"what": what, "rule": rule, "shape": name, "threads": threads}
+                    rows += [{**about, "way": way, "milliseconds": ms} for way, ms in best.items()]
+                    times = " ".join(
+                        f"{way} {ms:9.3f} ms ({ms / best['scanrec']:5.2f})"
+                        for way, ms in best.items()
+                    )
+                    print(f"{what:8} {rule:11} {name:14} {threads} threads: {times}", flush=True)
+    context = {
+        "onnxruntime": onnxruntime.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "alignment of arrays": f"{args.alignment} bytes modulo 4096",
+        "largest difference between ways": f"{largest:.1e}",
+    }
+    records.write(args, "linear_attention", rows, context)
+
+
+if __name__ == "__main__":
+    main()
