@@ -216,6 +216,24 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[linear_attenti
       }
 }
 
+TEST_CASE("stored states change no bit of the results", "[linear_attention]") {
+  generator bits{22};
+  for (const std::int64_t interval : {32, 96}) {
+    problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
+    p.gate = p.beta = true, p.interval = interval, p.resets = 1;
+    call<float> c(p, layout::heads_inside, element::mixed, bits);
+    // Sequences begin at multiples of 32 steps.
+    for (std::int64_t i = 0; i < 2 * 201; ++i) c.in.resets[i] = i % 201 == 64 || i % 201 == 128;
+    c.copy_resets();
+    c.run(tiled{});
+    const std::string out = c.out.elements(), final_state = c.final_state.elements();
+    c.p.interval = 0, c.states = {};
+    c.run(tiled{});
+    CHECK((c.out.elements() == out));
+    CHECK((c.final_state.elements() == final_state));
+  }
+}
+
 TEST_CASE("states have the same bits without outputs", "[linear_attention]") {
   generator bits{9};
   problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};
