@@ -30,6 +30,10 @@ def selective(header, old, new, why):
     return cpu(f"selective_{header}", old, new, why, test="selective_scan_test")
 
 
+def attention(header, old, new, why, test="linear_attention_test"):
+    return cpu(header, old, new, why, test=test)
+
+
 def problem(header, old, new, why, test="arguments_test"):
     return mutation(f"detail/problem/{header}.hpp", old, new, why, test=test)
 
@@ -719,6 +723,79 @@ MUTATIONS = (
         "piece < plan_.pieces; ++piece",
         "gradients of weights lack sequences after the first",
         test="causal_conv1d_test",
+    ),
+    # Linear attention.
+    attention(
+        "attention_rows",
+        "t < end && !resets.at(batch, t, 0);)",
+        "t < end;)",
+        "a reset inside a chunk is ignored",
+    ),
+    attention(
+        "linear_attention_chunk",
+        "{u, W, steps * W}, i);\n      tile.add_lower({of + i, steps, 1}, {u + i * W, W, steps * W});",
+        "{u, W, steps * W}, i + tile.rows);",
+        "outputs are sums that contain 0 times the values of later steps",
+    ),
+    attention(
+        "linear_attention_chunk",
+        "if (std::exchange(loaded_key_, key) != key)",
+        "if (std::exchange(loaded_key_, key) < 0)",
+        "all heads of a task have the keys of the first",
+    ),
+    attention(
+        "linear_attention_chunk",
+        "p.dv % W == 0 && ",
+        "",
+        "states of a last pack that is not whole are read and written in place",
+    ),
+    attention(
+        "linear_attention_plan",
+        ".packs = share(block + 1, blocks, packs) - pack",
+        ".packs = packs / blocks",
+        "columns of a head are left out if its packs have no equal shares",
+    ),
+    attention(
+        "linear_attention_adjoint",
+        "zero = zero || c.after_reset;",
+        "",
+        "recomputed states cross resets",
+        test="linear_attention_vjp_test",
+    ),
+    attention(
+        "linear_attention_chunk_adjoint",
+        "    if (c.after_reset)\n      zero_grad_ = true;\n    else\n",
+        "",
+        "gradients of states cross resets",
+        test="linear_attention_vjp_test",
+    ),
+    attention(
+        "attention_rows",
+        "if (alpha != nullptr) of_start = last[g] * after;",
+        "",
+        "the gradient of a gate lacks the product of the states around a chunk",
+        test="linear_attention_vjp_test",
+    ),
+    attention(
+        "linear_attention_driver",
+        "if (!shared || !grad.present() || grad.access == &rows_of<V, V>) return sums;",
+        "return sums;",
+        "gradients that heads share are rounded to 16 bits after each head",
+        test="linear_attention_vjp_test",
+    ),
+    attention(
+        "linear_attention_driver",
+        "work.count() + n == chunk::steps);",
+        "true);",
+        "every call of a stream ends its chunk",
+        test="linear_attention_stream_test",
+    ),
+    mutation(
+        "linear_attention_stream.hpp",
+        "for (std::int64_t h = 0; h < shape_.group; ++h) {\n      const std::int64_t i = batch",
+        "for (std::int64_t h = 0; h < 1; ++h) {\n      const std::int64_t i = batch",
+        "only the first head of a sequence drops steps",
+        test="linear_attention_stream_test",
     ),
     mutation(
         "layers/mamba.hpp",
