@@ -94,7 +94,7 @@ struct results {
   /// rounding errors of a head are proportional.
   tensor<R> out_size, state_size;
 };
-/// Gradients. Those of absent gates and betas are absent.
+/// Gradients. An absent gate or beta has none.
 template <class R>
 struct gradients {
   tensor<R> q, k, v, gate, beta, initial;
