@@ -536,6 +536,8 @@ TEST_CASE("linear attention refuses invalid arguments by name and writes nothing
   CHECK(with([](auto& c) { c.arrays.value = c.view(5, 0); }) == "value");
   CHECK(with([](auto& c) { c.arrays.gate = c.view(2, 6); }) == "gate");
   CHECK(with([](auto& c) { c.arrays.gate = c.view(1, 3); }) == "gate");
+  CHECK(with([](auto& c) { c.arrays.gate = c.view(4, 6); }) ==
+        (attention_calls::has_key_gates ? "" : "gate"));
   CHECK(with([](auto& c) { c.arrays.beta = c.view(4, 6); }) == "beta");
   CHECK(with([](auto& c) { c.arrays.beta = c.view(1, 1); }) == "beta");
   CHECK(with([](auto& c) {
