@@ -136,7 +136,10 @@ class linear_attention_call : call_arrays<V> {
     return recurrence::resets_of(mask, this->reverse_ ? direction::reverse : direction::forward,
                                  false, value_.time, one_more);
   }
-  void take(const linear_attention_arrays<V>& arrays, linear_attention_problem<V>& p) {
+  /// Takes what the forward call and its adjoint share.
+  template <class Options>
+  void take(const linear_attention_arrays<V>& arrays, const Options& options,
+            linear_attention_problem<V>& p) {
     p.batch = value_.batch, p.time = value_.time;
     p.dk = static_cast<int>(key_.channel), p.dv = static_cast<int>(value_.channel);
     p.heads = static_cast<int>(value_.group), p.key_heads = static_cast<int>(key_.group);
@@ -148,6 +151,9 @@ class linear_attention_call : call_arrays<V> {
     p.v = values("value", arrays.value);
     p.gate = numbers("gate", arrays.gate);
     p.beta = numbers("beta", arrays.beta);
+    p.initial = matrices("initial_state", options.initial_state);
+    p.resets = resets(options.resets);
+    take_states(options.states, options.interval, p);
   }
   template <class E>
   void take_states(const stored_sequence<E>& of, std::int64_t interval,
@@ -200,12 +206,9 @@ linear_attention_problem<V> make_linear_attention(const linear_attention_arrays<
                                                   const linear_attention_options<V>& options) {
   linear_attention_call<V> c("linear_attention", arrays, options.order);
   linear_attention_problem<V> p;
-  c.take(arrays, p);
-  p.initial = c.matrices("initial_state", options.initial_state);
-  p.resets = c.resets(options.resets);
+  c.take(arrays, options, p);
   p.out = c.outputs("out", out);
   p.final_state = c.matrices("final_state", options.final_state);
-  c.take_states(options.states, options.interval, p);
   c.take_stream(options, p);
   c.check_apart(std::array<in_place_pair, 2>{{{"final_state", "initial_state"}, {"out", "value"}}});
   return p;
@@ -218,11 +221,8 @@ linear_attention_vjp_problem<V> make_linear_attention_vjp(
     const linear_attention_vjp_options<V>& options) {
   linear_attention_call<V> c("linear_attention_vjp", arrays, options.order);
   linear_attention_vjp_problem<V> p;
-  c.take(arrays, p);
-  p.initial = c.matrices("initial_state", options.initial_state);
-  p.resets = c.resets(options.resets);
+  c.take(arrays, options, p);
   p.out_grad = c.outputs("out_grad", out_grad);
-  c.take_states(options.states, options.interval, p);
   p.final_grad = c.matrices("final_grad", options.final_grad);
   p.q_grad = c.queries("query_grad", gradients.query);
   p.k_grad = c.keys("key_grad", gradients.key);
