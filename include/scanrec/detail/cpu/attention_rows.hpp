@@ -24,45 +24,6 @@ struct attention_part {
   int pack = 0, packs = 1;
 };
 
-/// Prefetches the rows of the next chunk, a few with each tile of the current one. Hardware
-/// prefetchers stop at page borders, and rows of a head are usually pages apart. Prefetching all
-/// rows at once would fill the queue of misses.
-class row_prefetch {
- public:
-  /// Clears the list. Rows that are added next are prefetched over about this many calls of tile().
-  void start(std::int64_t tiles) { arrays_ = 0, next_ = 0, rows_ = 0, tiles_ = tiles; }
-  template <class V>
-  void add(const row_array<V>& of, std::int64_t batch, std::int64_t t, std::int64_t channel,
-           int head, std::int64_t rows, std::int64_t channels) {
-    if (rows <= 0 || of.strides.channel != 1) return;
-    array& a = list_[arrays_++];
-    a = {of.at(batch, t, channel, head), of.strides.time * of.access->bytes,
-         channels * of.access->bytes, rows};
-    rows_ += rows;
-    each_ = (rows_ + tiles_ - 1) / tiles_;
-  }
-  SCANREC_INLINE void tile() {
-    if (arrays_ > 0) issue();
-  }
-
- private:
-  [[gnu::noinline]] void issue() {
-    for (std::int64_t i = 0; i < each_ && arrays_ > 0; ++i) {
-      const array& a = list_[arrays_ - 1];
-      const std::byte* const row = a.first + next_ * a.stride;
-      for (std::int64_t byte = 0; byte < a.bytes; byte += 64) __builtin_prefetch(row + byte, 0, 2);
-      if (++next_ == a.rows) --arrays_, next_ = 0;
-    }
-  }
-  struct array {
-    const std::byte* first;
-    std::int64_t stride, bytes, rows;
-  };
-  array list_[3];
-  int arrays_ = 0;
-  std::int64_t next_ = 0, rows_ = 0, tiles_ = 1, each_ = 1;
-};
-
 /// Rows r (linear_attention_chunk.hpp) of some steps: row i of a pack of columns begins at data +
 /// pack * by_pack + i * W.
 template <class V>

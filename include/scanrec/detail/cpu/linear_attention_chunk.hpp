@@ -87,11 +87,7 @@ class linear_attention_chunk : attention_rows<V, W> {
   /// are kept for one head only. So with several heads, all appends but the last must fold.
   void append(std::int64_t t, int n, bool fold) {
     loaded_key_ = loaded_query_ = -1;
-    for (int head = 0; head < part_.heads; ++head) {
-      const bool last = head + 1 == part_.heads;
-      prefetch(last ? t + n : t, last ? 0 : head + 1, fold);
-      append_to(head, t, n, fold);
-    }
+    for (int head = 0; head < part_.heads; ++head) append_to(head, t, n, fold);
     n_ = fold ? 0 : n_ + n;
     if (fold) zero_state_ = false, s_ = folded_;
   }
@@ -184,18 +180,6 @@ class linear_attention_chunk : attention_rows<V, W> {
         f(array.at(element, 0, column(c), part_.head + head), width(c),
           s_.data + head * s_.by_head + c * s_.by_pack);
   }
-  // Prefetches the rows of the next chunk: those of a head from step t on.
-  void prefetch(std::int64_t t, int head, bool fold) {
-    const int passes = (p_.beta.present() ? 1 : 0) + queries();
-    const std::int64_t rows = std::int64_t{passes} * steps + (fold ? p_.dk : 0);
-    const std::int64_t n = std::min<std::int64_t>(steps, p_.time - t);
-    prefetch_.start(rows * part_.packs / 16 + 1);
-    const int of_query = p_.query_head(out_head(head, 0)), of_key = p_.key_head(part_.head + head);
-    if (queries() > 0) prefetch_.add(p_.q, part_.batch, t, 0, of_query, n, p_.dk);
-    prefetch_.add(p_.v, part_.batch, t, column(0), part_.head + head, n,
-                  std::min<std::int64_t>(std::int64_t{part_.packs} * W, p_.dv - column(0)));
-    prefetch_.add(p_.k, part_.batch, t, 0, of_key, n, p_.dk);
-  }
 
   // ---- one head --------------------------------------------------------------------------------
 
@@ -245,7 +229,6 @@ class linear_attention_chunk : attention_rows<V, W> {
   // Replaces rows [begin, end) of v by u.
   void solve(int begin, int end, int head, int first, int packs) {
     for_tiles<V>(begin, end, packs, [&](auto size, int i, int pack) SCANREC_LAMBDA {
-      prefetch_.tile();
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       V* const u = values(first + pack);
       times_state(tile, kt_, i, state(head, first + pack));
@@ -270,7 +253,6 @@ class linear_attention_chunk : attention_rows<V, W> {
   // Computes rows [begin, end) of the outputs of a query head.
   void compute_outputs(int q, int begin, int end, int head, int first, int packs) {
     for_tiles<V>(begin, end, packs, [&](auto size, int i, int pack) SCANREC_LAMBDA {
-      prefetch_.tile();
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       const V* const u = values(first + pack);
       times_state(tile, queries_of(q), i, state(head, first + pack));
@@ -338,7 +320,6 @@ class linear_attention_chunk : attention_rows<V, W> {
   // Replaces columns of the state by those after n steps.
   void update_state(int n, int head, int first, int packs) {
     for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {
-      prefetch_.tile();
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       const right_factor<V> s = state(head, first + pack);
       tile.clear();
@@ -355,7 +336,6 @@ class linear_attention_chunk : attention_rows<V, W> {
   }
 
   attention_part part_;
-  row_prefetch prefetch_;
   int n_ = 0;                                // steps of the chunk
   bool zero_state_ = true;                   // the states before the chunk are 0, and not stored
   int loaded_key_ = -1, loaded_query_ = -1;  // key head in kt_, query head last loaded into qt_
