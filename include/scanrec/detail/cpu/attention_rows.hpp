@@ -152,6 +152,14 @@ class attention_rows {
         });
       }
   }
+  // to = the first n columns of a transposed matrix, each times its factor or minus its factor.
+  void scale_columns(const V* columns, const V* factors, int n, V* to, bool negative) const {
+    for (int d = 0; d < p_.dk; ++d)
+      for (int i = 0; i < n; i += W) {
+        const lane of = simd::mul(at(factors + i), at(columns + d * steps + i));
+        store_lanes(to + d * steps + i, negative ? simd::negative(of) : of);
+      }
+  }
   // to[i] += or -= (x[i] . y[i]), for transposed x and y.
   void add_dots(const V* x, const V* y, int n, V* to, bool negative) const {
     for (int i = 0; i < n; i += W) {

@@ -311,12 +311,7 @@ class linear_attention_chunk : attention_rows<V, W> {
     for (; pack < packs; ++pack) columns(tile_size<1, 1>{}, pack);
   }
   // Keys times the decays from their step to the last one.
-  void scale_keys(int n) {
-    const V* const decay = decays_ + (n - 1) * steps;
-    for (int d = 0; d < p_.dk; ++d)
-      for (int j = 0; j < n; j += W)
-        store_lanes(scaled_ + d * steps + j, simd::mul(at(decay + j), at(kt_ + d * steps + j)));
-  }
+  void scale_keys(int n) { this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false); }
   // Replaces columns of the state by those after n steps.
   void update_state(int n, int head, int first, int packs) {
     for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {

@@ -172,10 +172,7 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
 
   // Computes dv and its gradient, and that of beta.
   void value_gradients(std::int64_t t, int n, attention_kept<const V> r_of) {
-    const V* const decay = decays_ + (n - 1) * steps;
-    for (int d = 0; d < p_.dk; ++d)
-      for (int j = 0; j < n; j += W)
-        store_lanes(scaled_ + d * steps + j, simd::mul(at(decay + j), at(kt_ + d * steps + j)));
+    this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false);
     std::fill_n(dots_, steps * W, V(0));
     const bool delta = p_.beta.present();
     for_tiles_upwards<V>(n, v_packs_, [&](auto size, int j, int pack) SCANREC_LAMBDA {
@@ -339,16 +336,10 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
   }
   // Replaces G by the gradient of the state before the chunk.
   void update_gradient(int n) {
-    const auto scale = [&](const V* x, V* to, bool negative) {
-      for (int d = 0; d < p_.dk; ++d)
-        for (int i = 0; i < n; i += W) {
-          const lane of = simd::mul(at(start_ + i), at(x + d * steps + i));
-          store_lanes(to + d * steps + i, negative ? simd::negative(of) : of);
-        }
-    };
     const bool delta = p_.beta.present();
-    for (int q = 0; q < p_.queries(); ++q) scale(queries(q), queries(q), false);
-    if (delta) scale(kt_, scaled_, true);
+    for (int q = 0; q < p_.queries(); ++q)
+      this->scale_columns(queries(q), start_, n, queries(q), false);
+    if (delta) this->scale_columns(kt_, start_, n, scaled_, true);
     for_tiles<V>(0, p_.dk, v_packs_, [&](auto size, int d, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       V* const to = grad_ + pack * state_pack() + d * W;
