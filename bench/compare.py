@@ -26,7 +26,7 @@ SAMPLE = 0.02  # seconds that one sample should take
 COMPARED = 1 << 28  # at most this many bytes of each buffer are compared
 KEPT = 1 << 31  # buffers of more bytes in total are released after their row
 #: For some benchmarks, a regular expression of the rows to run. Matrix products dominate the other rows of s5.
-#: Of linear attention, most rows with one thread add little to those with all threads.
+#: Most rows of linear_attention with one thread add little to those with all threads.
 SELECTED = {
     "s5": "^scan/",
     "linear_attention": r"^(\w+(?<!one_thread)|(d128|one_step)_one_thread)/",

@@ -32,10 +32,10 @@ namespace scanrec::inline SCANREC_ABI {
 ///          are fastest. out may be absent if only states are wanted.
 /// Bits     The results have the same bits on `sequential` and on `tiled` with any number of
 ///          threads. Steps are computed in chunks of 32, counted from the first step of each
-///          sequence. So a sequence of a packed batch has the bits that it has alone, and a stream
-///          has the bits of a single call if it is cut at multiples of 32 steps and its states are
-///          stored in V, or with a linear_attention_stream. Passing
-///          `states` changes bits only if a reset is not at a multiple of 32 steps.
+///          sequence. So a sequence of a packed batch has the bits that it has alone. A stream has
+///          the bits of a single call with a linear_attention_stream. Without one, it must be cut
+///          at multiples of 32 steps, and its states must be stored in V. Passing `states` changes
+///          bits only if a reset is not at a multiple of 32 steps.
 /// NaN      never reaches an earlier step, another head, or a step after a reset.
 /// Aliasing out may be value, and final_state may be initial_state: same pointer, strides and type.
 /// Memory   per thread: at most 256 KiB of states, or one state if that is larger, and 32 rows of

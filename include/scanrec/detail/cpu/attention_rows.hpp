@@ -47,7 +47,7 @@ struct shared_gradient {
     };
     if (!sums.present()) return put(to, update || !first);
     if (!first) {
-      V before[32 * W];
+      V before[attention_limits::steps * W];
       sums.template load<W>(sums.at(batch, t, channel, head), n, count, before);
       for (int i = 0; i < n * W; ++i) rows[i] = before[i] + rows[i];
     }
@@ -224,13 +224,13 @@ class attention_rows {
   V* decays_;  // (step, earlier step): E
   V* start_;   // e
   V *beta_, *factors_;
-  double* gates_;  // factors
+  double* gates_;  // a
 
-  // The gradients of the gates. Every product of gates in the outputs and in the next state that
-  // contains a[g] is E[i][g] a[g] E[g-1][j] for a step j < g, or j = -1 for the state before the
-  // chunk, and a step i >= g, or i = n for the state after it. Its factor in the gradient is
-  // z[i][j], alpha[i] (j = -1), gamma[j] (i = n), or `after` (both). alpha is null if the state is
-  // 0. `sums` has room for a row.
+  // The gradients of the gates. A gate a[g] is a factor of the gates from step j to step i, which
+  // are E[i][g] a[g] E[g-1][j], for j < g <= i. j = -1 stands for the state before the chunk, and
+  // i = n for the state after it. The gradient is the sum of E[i][g] E[g-1][j] times z[i][j]. This
+  // coefficient is alpha[i] for j = -1, gamma[j] for i = n, and `after` for both. alpha is null if
+  // the state is 0. `sums` has room for a row.
   void gate_gradients(int n, const V* z, const V* alpha, const V* gamma, V after, V* sums,
                       V* gradients) const {
     const V* const last = decays_ + (n - 1) * steps;

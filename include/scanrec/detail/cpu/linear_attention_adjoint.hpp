@@ -18,10 +18,11 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The segments of an adjoint.
 struct attention_segments {
-  std::int64_t steps = 32;  // per segment, a multiple of 32
-  std::int64_t count = 1;   // per sequence
+  std::int64_t steps = chunk;  // per segment, a multiple of those of a chunk
+  std::int64_t count = 1;      // per sequence
 
-  /// Bytes of the states of a segment, about a second-level cache.
+  static constexpr std::int64_t chunk = attention_limits::steps;
+  /// Bytes of the states of a segment. They bound the workspace of a thread to about twice as much.
   static constexpr std::int64_t state_bytes = 1024 * 1024;
   static constexpr std::int64_t least_steps = 256, most_steps = 4096;
 
@@ -29,11 +30,11 @@ struct attention_segments {
   static attention_segments of(const linear_attention_problem<V>& p) {
     const std::int64_t state = std::int64_t{p.dk} * p.dv * static_cast<std::int64_t>(sizeof(V));
     attention_segments s;
-    s.steps = std::clamp(state_bytes / state * 32, least_steps, most_steps);
+    s.steps = std::clamp(state_bytes / state * chunk, least_steps, most_steps);
     // Long sequences have about as many segments as segments have chunks.
-    while (s.steps < most_steps && s.steps * s.steps < 32 * p.time) s.steps += 32;
+    while (s.steps < most_steps && s.steps * s.steps < chunk * p.time) s.steps += chunk;
     if (p.states.present()) s.steps = p.interval;
-    s.steps = std::min(s.steps, (std::max<std::int64_t>(p.time, 1) + 31) / 32 * 32);
+    s.steps = std::min(s.steps, (std::max<std::int64_t>(p.time, 1) + chunk - 1) / chunk * chunk);
     s.count = std::max<std::int64_t>(1, (p.time + s.steps - 1) / s.steps);
     return s;
   }

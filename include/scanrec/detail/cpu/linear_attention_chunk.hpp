@@ -38,7 +38,7 @@ struct attention_states {
 template <class V, int W>
 class linear_attention_chunk : attention_rows<V, W> {
   using base = attention_rows<V, W>;
-  using base::at, base::beta_, base::decays_, base::k_packs_, base::kt_, base::p_, base::start_;
+  using base::at, base::beta_, base::decays_, base::kt_, base::p_, base::start_;
   using typename base::lane;
 
  public:

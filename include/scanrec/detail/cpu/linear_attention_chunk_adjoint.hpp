@@ -6,15 +6,21 @@
 //
 //     du[j] = E[n-1][j] G^T k[j] + sum over i >= j of P[i][j] dO[i]
 //             - sum over i > j of N[i][j] dv[i],                     dv[j] = beta[j] du[j]
-//     W = dO . u,  M = dv . u  (lower triangles; M strictly, and 0 without the delta rule)
+//
+//     W = dO . u
+//     M = dv . u
+//
 //     dq[i] = e[i] S dO[i] + sum over j <= i of E[i][j] W[i][j] k[j]
+//
 //     dk[j] = E[n-1][j] G u[j] - e[j] S dv[j] + sum over i >= j of E[i][j] W[i][j] q[i]
 //             - sum over i of (E M + (E M)^T)[j][i] k[i]
+//
 //     dbeta[j] = du[j] . r[j]
 //     G'    = e[n-1] G + sum over i of e[i] (q[i] dO[i]^T - k[i] dv[i]^T)
 //
-// Without the delta rule dv = du. G' is the gradient of the state before the chunk. The gradient of
-// a gate is not divided by the gate, so it is right for a gate of 0.
+// W is a lower triangle with its diagonal, and M one without. Without the delta rule, dv = du and
+// M = 0. G' is the gradient of the state before the chunk. The gradient of a gate is not divided by
+// the gate, so it is right for a gate of 0.
 #pragma once
 
 #include <algorithm>

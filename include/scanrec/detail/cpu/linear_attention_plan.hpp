@@ -28,10 +28,12 @@ struct attention_costs {
 
 /// The tasks of a call, and its workers. Results do not depend on the plan.
 struct linear_attention_plan {
-  /// Multiply-adds per thread below which another thread costs more than it saves.
+  /// Multiply-adds per thread below which another thread costs more than it saves; some 20 us.
   static constexpr std::int64_t thread_work = 1024 * 1024;
-  /// Bytes of the states of a task, about half of a second-level cache. Rows of neighbouring heads
-  /// share pages, so several heads per task miss the TLB less often.
+  /// Bytes of the states of a task. Rows of adjacent heads share pages, so tasks of several heads
+  /// miss the TLB less often. At (1, 2048, 32, 64), tasks of 16 heads take 0.82 to 0.96 of the time
+  /// of tasks of one head. At (1, 2048, 16, 128), tasks of 4 heads take 0.94 to 1. Measured with
+  /// one thread, AVX2, and 512 KiB of second-level cache.
   static constexpr std::int64_t state_bytes = 256 * 1024;
 
   int lanes = 1, workers = 1;

@@ -136,7 +136,7 @@ class linear_attention_call : call_arrays<V> {
     return recurrence::resets_of(mask, this->reverse_ ? direction::reverse : direction::forward,
                                  false, value_.time, one_more);
   }
-  /// Takes what the forward call and its adjoint share.
+  /// Sets the arrays and sizes that the forward call and its adjoint have in common.
   template <class Options>
   void take(const linear_attention_arrays<V>& arrays, const Options& options,
             linear_attention_problem<V>& p) {
