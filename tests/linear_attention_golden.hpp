@@ -10,7 +10,7 @@
 
 namespace attention_calls {
 
-/// Adds hashes of the results of three problems to a row. run(c) runs a call and returns the bytes
+/// Adds hashes of the results of four problems to a row. run(c) runs a call and returns the bytes
 /// of its results. The inputs need no functions of the C library.
 template <class Call, class Run>
 void add_golden(golden::row& row, element type, Run run) {
@@ -21,7 +21,9 @@ void add_golden(golden::row& row, element type, Run run) {
   linear.gate = linear.factors = linear.normalise = true, linear.order = direction::reverse;
   problem strong{.batch = 1, .time = 100, .dk = 64, .dv = 16, .beta = true, .normalise = true};
   strong.gate = true, strong.initial = true;
-  for (const problem& p : {delta, linear, strong}) {
+  problem keys = strong;
+  keys.key_gates = true, keys.resets = 1, keys.query_heads = 2;
+  for (const problem& p : {delta, linear, strong, keys}) {
     generator bits{18};
     Call c(p, layout::heads_inside, type, bits);
     golden::numbers numbers{19};

@@ -244,6 +244,18 @@ TEST_CASE("streams refuse invalid arguments by name", "[linear_attention]") {
   CHECK(refused([&] {
           linear_attention(sequential{}, c.arrays(), c.out.view(), {.stream = &stream});
         }) == "stream");
+  problem keys = p;
+  keys.gate = keys.key_gates = true;
+  const call<float> per_key(keys, layout::heads_inside, element::own, bits);
+  const auto run = [&](const auto& of, auto& to) {
+    return refused([&] { linear_attention(of.arrays(), of.out.view(), {.stream = &to}); });
+  };
+  CHECK(run(per_key, stream) == "gate");
+  linear_attention_stream<float> of_keys(p.states_of());
+  CHECK((run(per_key, of_keys).empty() && of_keys.has_key_gates()));
+  CHECK(run(c, of_keys) == "gate");
+  of_keys.clear();
+  CHECK((run(c, of_keys).empty() && !of_keys.has_key_gates()));
   CHECK(stream.steps(0) == 16);
   CHECK(refused([&] { stream.drop(0, 17); }) == "count");
   CHECK(refused([&] { stream.drop(0, -1); }) == "count");

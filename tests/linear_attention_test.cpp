@@ -66,24 +66,26 @@ TEST_CASE("errors are at most twice those of a loop over steps, double", "[linea
 
 TEST_CASE("errors do not grow in long sequences with slow decay", "[linear_attention]") {
   generator bits{4};
-  for (const bool beta : {false, true})
-    for (const bool factors : {false, true}) {
-      problem p{.time = 16384, .dk = 8, .dv = 5, .gate = true, .factors = factors, .beta = beta};
-      p.normalise = true;
-      call<float> c(p, layout::heads_inside, element::own, bits);
-      // Rounded products of equal decays have errors that add up.
-      c.in.gate = c.gate.fill([&](auto...) { return factors ? 0.99991 : -1e-4; });
-      INFO(to_string(p));
-      c.run(tiled{}), c.check();
-    }
+  for (const unsigned which : {0, 1, 2, 3, 4, 5, 6, 7}) {
+    const bool factors = (which & 1) != 0, beta = (which & 2) != 0;
+    problem p{.time = 16384, .dk = 8, .dv = 5, .gate = true, .factors = factors, .beta = beta};
+    p.normalise = true, p.key_gates = (which & 4) != 0;
+    call<float> c(p, layout::heads_inside, element::own, bits);
+    // Rounded products of equal decays have errors that add up.
+    c.in.gate = c.gate.fill([&](auto...) { return factors ? 0.99991 : -1e-4; });
+    INFO(to_string(p));
+    c.run(tiled{}), c.check();
+  }
 }
 
 TEST_CASE("a product of all gates that overflows is no factor of a state of 0",
           "[linear_attention]") {
   generator bits{23};
-  for (const bool beta : {false, true}) {
+  for (const unsigned which : {0, 1, 2, 3}) {
+    const bool beta = (which & 1) != 0;
     // 16^31 is finite and 16^32 is not; only the first value is not 0.
     problem p{.time = 32, .dk = 3, .dv = 20, .gate = true, .factors = true, .beta = beta};
+    p.key_gates = (which & 2) != 0;
     call<float> c(p, layout::heads_inside, element::own, bits);
     c.in.gate = c.gate.fill([](auto...) { return 16.0; });
     c.in.v = c.v.fill([](auto, auto t, auto...) { return t == 0 ? 1.0 : 0.0; });
@@ -101,7 +103,7 @@ TEST_CASE("linear attention has the same bits for any number of threads", "[line
   for (const bool beta : {false, true})
     for (const std::int64_t heads : {1, 3}) {
       problem p{.time = 70, .dk = 37, .dv = 200, .heads = heads, .query_heads = 2 * heads};
-      p.batch = heads == 1 ? 1 : 2;
+      p.batch = heads == 1 ? 1 : 2, p.key_gates = beta == (heads == 1);
       p.gate = p.initial = true, p.beta = beta, p.interval = 32, p.resets = 1;
       const call<float> c(p, layout::heads_outside, element::mixed, bits);
       c.run(sequential{});
@@ -121,6 +123,7 @@ TEST_CASE("a sequence of a packed batch has the bits that it has alone", "[linea
     for (const bool beta : {false, true}) {
       problem p{.time = ends.back(), .dk = 19, .dv = 33, .heads = 2, .query_heads = 4};
       p.gate = p.initial = true, p.beta = beta, p.order = order, p.resets = 1;
+      p.key_gates = beta == (order == direction::forward);
       call<float> packed(p, layout::heads_inside, element::mixed, bits);
       for (std::size_t t = 0; t < packed.in.resets.size(); ++t)
         packed.in.resets[t] = t > 0 && std::find(ends.begin(), ends.end(),
@@ -149,6 +152,7 @@ TEST_CASE("a stream in calls of multiples of 32 steps has the bits of one call",
     for (const bool beta : {false, true}) {
       problem p{.batch = 2, .time = 32 * 9 + 5, .dk = 17, .dv = 23, .heads = 2, .key_heads = 2};
       p.query_heads = 2, p.gate = p.initial = true, p.beta = beta, p.order = order;
+      p.key_gates = beta == (order == direction::forward);
       const call<float> c(p, layout::heads_inside, element::own, bits);
       c.run(tiled{});
       const std::string out = c.out.elements(), last = c.final_state.elements();
@@ -177,6 +181,7 @@ TEST_CASE("stored states have the bits of the final states of shorter calls",
     for (const std::int64_t interval : {32, 64, 96}) {
       problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
       p.gate = p.initial = true, p.beta = interval != 64, p.order = order, p.interval = interval;
+      p.key_gates = order == direction::forward;
       const call<float> c(p, layout::heads_outside, element::own, bits);
       c.run(tiled{});
       for (std::int64_t i = 0; i < p.intervals(); ++i) {
@@ -203,7 +208,7 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[linear_attenti
     for (const std::int64_t dv : {32, 33})
       for (const bool initial : {false, true}) {
         problem p{.batch = 2, .time = time, .dk = 18, .dv = dv, .heads = 4, .query_heads = 8};
-        p.gate = true, p.beta = bits() % 2 == 0, p.initial = initial;
+        p.gate = true, p.beta = bits() % 2 == 0, p.key_gates = dv == 33, p.initial = initial;
         const call<float> any(p, layout::random, element::own, bits);
         any.run(tiled{.threads = 2});
         for (const layout lies : {layout::heads_outside, layout::heads_inside}) {
@@ -220,7 +225,7 @@ TEST_CASE("stored states change no bit of the results", "[linear_attention]") {
   generator bits{22};
   for (const std::int64_t interval : {32, 96}) {
     problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
-    p.gate = p.beta = true, p.interval = interval, p.resets = 1;
+    p.gate = p.beta = true, p.key_gates = interval == 96, p.interval = interval, p.resets = 1;
     call<float> c(p, layout::heads_inside, element::mixed, bits);
     // Sequences begin at multiples of 32 steps.
     for (std::int64_t i = 0; i < 2 * 201; ++i) c.in.resets[i] = i % 201 == 64 || i % 201 == 128;
@@ -237,7 +242,7 @@ TEST_CASE("stored states change no bit of the results", "[linear_attention]") {
 TEST_CASE("states have the same bits without outputs", "[linear_attention]") {
   generator bits{9};
   problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};
-  p.beta = p.gate = true, p.resets = 2, p.interval = 32;
+  p.beta = p.gate = p.key_gates = true, p.resets = 2, p.interval = 32;
   const call<float> c(p, layout::heads_inside, element::own, bits);
   c.run(tiled{});
   const std::string final_state = c.final_state.elements(), states = c.states.elements();
@@ -275,6 +280,7 @@ TEST_CASE("NaN and infinity reach no earlier step, no other head, and no step af
     problem p{.batch = 2, .time = 33 + below(60), .dk = 1 + below(20), .dv = 1 + below(40)};
     p.heads = 4, p.key_heads = 1 << below(3), p.query_heads = 1 << below(4);
     p.gate = p.beta = true, p.factors = bits() % 2 == 0, p.normalise = bits() % 3 == 0;
+    p.key_gates = bits() % 2 == 0;
     p.initial = bits() % 2 == 0, p.resets = 1;
     p.order = bits() % 2 == 0 ? direction::forward : direction::reverse;
     call<float> c(p, layout::heads_inside, element::own, bits);
@@ -450,7 +456,6 @@ TEST_CASE("linear attention computes the values of ONNX", "[linear_attention]") 
         example{0, true, 2, 0, onnx::delta_out, onnx::delta_state},
         example{1, true, 4, 0.75f, onnx::gated_delta_out, onnx::gated_delta_state},
         example{3, true, 2, 0, onnx::gated_delta_by_key_out, onnx::gated_delta_by_key_state}}) {
-    if (gate_channels > 1 && !attention_calls::has_key_gates) continue;
     const auto packed = [](auto& of, std::int64_t channels, std::int64_t heads) {
       const extents shape{.batch = B, .time = T, .channel = channels, .group = heads};
       return sequence_view(of.data(), shape, heads_inside(shape));
@@ -536,8 +541,8 @@ TEST_CASE("linear attention refuses invalid arguments by name and writes nothing
   CHECK(with([](auto& c) { c.arrays.value = c.view(5, 0); }) == "value");
   CHECK(with([](auto& c) { c.arrays.gate = c.view(2, 6); }) == "gate");
   CHECK(with([](auto& c) { c.arrays.gate = c.view(1, 3); }) == "gate");
-  CHECK(with([](auto& c) { c.arrays.gate = c.view(4, 6); }) ==
-        (attention_calls::has_key_gates ? "" : "gate"));
+  CHECK(with([](auto& c) { c.arrays.gate = c.view(4, 3); }) == "gate");
+  CHECK(with([](auto& c) { c.arrays.gate = c.view(4, 6); }).empty());
   CHECK(with([](auto& c) { c.arrays.beta = c.view(4, 6); }) == "beta");
   CHECK(with([](auto& c) { c.arrays.beta = c.view(1, 1); }) == "beta");
   CHECK(with([](auto& c) {
@@ -587,7 +592,7 @@ TEST_CASE("linear attention refuses invalid arguments by name and writes nothing
 TEST_CASE("linear attention needs the workspace that it reports", "[linear_attention]") {
   generator bits{16};
   problem p{.batch = 2, .time = 70, .dk = 40, .dv = 50, .heads = 2, .query_heads = 4};
-  p.beta = p.gate = true;
+  p.beta = p.gate = p.key_gates = true;
   const call<float> c(p, layout::heads_inside, element::own, bits);
   linear_attention(c.arrays(), c.out.view(), c.options());
   const std::string results = c.results();

@@ -57,7 +57,6 @@ TEST_CASE("the reference adjoint equals central differences of the reference",
   generator bits{1};
   for (int i = 0; i < 60; ++i) {
     problem p = attention_calls::random_problem(bits, 3e3);
-    p.key_gates = p.gate && bits() % 2 == 0;
     adjoint_call<double> c(p, layout::heads_inside, element::own, bits);
     if (p.normalise) use_larger_rows(c, bits);
     INFO("problem " << i << ": " << to_string(p));
@@ -119,7 +118,9 @@ TEST_CASE("errors of gradients are within bounds in several segments", "[linear_
   large.initial = true, large.resets = 1;
   problem small{.time = 4096 + 70, .dk = 3, .dv = 2, .heads = 4, .key_heads = 2, .gate = true};
   small.factors = small.initial = true, small.resets = 2, small.order = direction::reverse;
-  for (const problem& p : {large, small}) {
+  problem keys = small;
+  keys.key_gates = keys.beta = true, keys.factors = false, keys.order = direction::forward;
+  for (const problem& p : {large, small, keys}) {
     adjoint_call<float> c(p, layout::heads_inside, element::own, bits);
     INFO(to_string(p));
     c.run_vjp(tiled{.threads = 2}), c.check_vjp();
@@ -129,15 +130,17 @@ TEST_CASE("errors of gradients are within bounds in several segments", "[linear_
 TEST_CASE("gradients of strong decays have small relative errors", "[linear_attention]") {
   // Differences of running sums would lose all digits here.
   generator bits{6};
-  for (const bool beta : {false, true}) {
+  for (const unsigned which : {0, 1, 2, 3}) {
+    const bool beta = (which & 1) != 0;
     problem p{.time = 100, .dk = 8, .dv = 9, .gate = true, .beta = beta, .initial = true};
+    p.key_gates = (which & 2) != 0;
     adjoint_call<float> c(p, layout::heads_inside, element::own, bits);
     c.in.gate = c.gate.fill([](auto...) { return -14.0; });
     c.run_vjp(tiled{}), c.check_vjp();
     const auto want = loop<double>(p, c.in).adjoint();
     for (std::int64_t t = 0; t < p.time; ++t) {
       const double got = c.gate_grad.get(0, t, 0, 0), is = want.of.gate(0, t, 0, 0);
-      CAPTURE(beta, t, got, is);
+      CAPTURE(beta, p.key_gates, t, got, is);
       CHECK(std::abs(is) < 1e-3);
       CHECK(std::abs(got - is) <= 1e-5 * std::abs(is) + 1e-6 * want.size.gate(0, 0, 0, 0));
     }
@@ -146,14 +149,16 @@ TEST_CASE("gradients of strong decays have small relative errors", "[linear_atte
 
 TEST_CASE("a factor of 0 has the gradient of its neighbourhood", "[linear_attention]") {
   generator bits{7};
-  for (const bool beta : {false, true}) {
+  for (const unsigned which : {0, 1, 2, 3}) {
+    const bool beta = (which & 1) != 0;
     problem p{.time = 80, .dk = 5, .dv = 6, .gate = true, .factors = true, .beta = beta};
+    p.key_gates = (which & 2) != 0;
     adjoint_call<double> c(p, layout::heads_inside, element::own, bits);
     c.in.gate = c.gate.fill([](auto, auto t, auto, auto) { return t % 7 == 3 ? 0.0 : 0.9; });
     c.run_vjp(tiled{}), c.check_vjp();
     const auto want = loop<double>(p, c.in).adjoint();
     for (const std::int64_t t : {3, 31, 38}) {
-      CAPTURE(beta, t);
+      CAPTURE(beta, p.key_gates, t);
       CHECK(std::abs(want.of.gate(0, t, 0, 0)) > 1e-3);
       CHECK(std::abs(c.gate_grad.get(0, t, 0, 0) - want.of.gate(0, t, 0, 0)) < 1e-13);
     }
@@ -231,7 +236,7 @@ TEST_CASE("gradients have the same bits for any number of threads", "[linear_att
     for (const element types : {element::own, element::mixed}) {
       problem p{.batch = 2, .time = 100, .dk = 37, .dv = 50, .heads = 4};
       p.query_heads = beta ? 8 : 1, p.key_heads = 2, p.gate = p.initial = true, p.beta = beta;
-      p.resets = 1;
+      p.key_gates = beta == (types == element::own), p.resets = 1;
       adjoint_call<float> c(p, layout::heads_inside, types, bits);
       c.run_vjp(tiled{.threads = 1});
       const std::string gradients = c.all_gradients();
@@ -269,6 +274,7 @@ TEST_CASE("gradients have the same bits if the states of the forward call are pa
     for (const bool beta : {false, true}) {
       problem p{.batch = 2, .time = 330, .dk = 9, .dv = 20, .heads = 2, .query_heads = 2};
       p.gate = p.initial = true, p.beta = beta, p.interval = interval;
+      p.key_gates = beta == (interval == 32);
       adjoint_call<float> c(p, layout::heads_outside, element::own, bits);
       c.run_vjp(tiled{});
       const std::string gradients = c.all_gradients();
@@ -345,7 +351,7 @@ TEST_CASE("a NaN changes no gradient of another head or of another sequence",
     problem p{.batch = 2, .time = 33 + below(60), .dk = 1 + below(20), .dv = 1 + below(40)};
     p.heads = 4, p.key_heads = 1 << below(3), p.query_heads = 1 << below(4);
     p.gate = p.beta = true, p.factors = bits() % 2 == 0, p.normalise = bits() % 3 == 0;
-    p.initial = true, p.resets = 1;
+    p.key_gates = bits() % 2 == 0, p.initial = true, p.resets = 1;
     p.order = bits() % 2 == 0 ? direction::forward : direction::reverse;
     adjoint_call<float> c(p, layout::heads_inside, element::own, bits);
     c.run_vjp(tiled{.threads = 2});
@@ -396,7 +402,8 @@ TEST_CASE("a NaN changes no gradient of another head or of another sequence",
       CHECK(wrong == 0);
       ++k;
     });
-    CHECK(bad > 0);
+    // The gate of the first step of a sequence multiplies a state of 0, and is not used.
+    if (kind != 3 || begin < n) CHECK(bad > 0);
   }
 }
 

@@ -5,8 +5,9 @@
 //     S[t] = a[t] S[t-1] + beta[t] k[t] (v[t] - (a[t] S[t-1])^T k[t])^T    delta rule
 //     o[t] = scale S[t]^T q[t]
 //
-// S[t] has dk rows and dv columns, and a[t] is a gate per head, or 1. These are the recurrences of
-// linear attention, retention, Mamba-2, DeltaNet and gated DeltaNet (docs/linear_attention.md).
+// S[t] has dk rows and dv columns. a[t] is 1, a gate per head, or a diagonal matrix: a gate per key
+// channel. These are the recurrences of linear attention, retention, Mamba-2, gated linear
+// attention, DeltaNet, gated DeltaNet and Kimi Delta Attention (docs/linear_attention.md).
 #pragma once
 
 #if defined(__CUDACC__)
@@ -43,7 +44,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Cost     per step and head 2 dk dv + 16 (dk + dv) multiply-adds; delta rule: 3 dk dv + 32 (dk +
-///          dv). Each further query head of a state adds dk dv + 16 (dk + dv).
+///          dv). Each further query head of a state adds dk dv + 16 (dk + dv). Gates per key add
+///          dk exponentials and about 25 dk multiplications.
 /// Source   docs/linear_attention.md.
 template <runs_rows Backend, class V>
 void linear_attention(const Backend& on, const linear_attention_arrays<V>& arrays,

@@ -53,7 +53,8 @@ enum class gate_form : std::uint8_t {
 ///         query: (batch, time, dk, query heads). The number of query heads divides `heads`, or is
 ///         a multiple of it. With fewer query heads, several heads have the same queries. With
 ///         more, several query heads read one state (grouped queries).
-///         gate: (batch, time, 1, heads). absent: 1.
+///         gate: (batch, time, 1, heads), or (batch, time, dk, heads), a gate per key channel.
+///         absent: 1.
 ///         beta: (batch, time, 1, heads). present: the delta rule.
 ///         dk and dv are from 1 to 4096. If heads share a gate or beta, pass broadcast_to().
 template <class V>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -13,6 +14,38 @@
 #include <scanrec/extents.hpp>
 #include <scanrec/linear_attention_arrays.hpp>
 #include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Gates per key of the steps of a chunk so far, and keys that they decay. `channels` is dk rounded
+/// up to packs.
+template <class V>
+struct attention_gate_rows {
+  static constexpr int steps = attention_limits::steps, block = 8;
+  double* total = nullptr;  // (channel): e of the last step, or its logarithm
+  V* within = nullptr;      // (channel): F of the last step
+  V* borders = nullptr;     // (block, channel): e[b-1]
+  V* stored = nullptr;      // gates as in their array, in packs
+  V* gates = nullptr;       // a, transposed
+  V* keys = nullptr;  // E[b-1][j] k[j], or E[i][j] k[j] in the block of the last step i, transposed
+
+  /// Bytes of these arrays, a multiple of 64.
+  static std::int64_t bytes(std::int64_t channels) {
+    return channels * ((3 * steps + steps / block + 1) * static_cast<std::int64_t>(sizeof(V)) +
+                       static_cast<std::int64_t>(sizeof(double)));
+  }
+  static attention_gate_rows at(std::byte* memory, std::int64_t channels) {
+    if (memory == nullptr) return {};
+    auto* const total = reinterpret_cast<double*>(memory);
+    V* const within = reinterpret_cast<V*>(total + channels);
+    V* const borders = within + channels;
+    V* const stored = borders + steps / block * channels;
+    V* const gates = stored + steps * channels;
+    return {total, within, borders, stored, gates, gates + steps * channels};
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -25,7 +58,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// can be dropped.
 ///
 /// Memory  per sequence and head dk dv' + 32 (dk' + dv') numbers of type V, where ' means rounded
-///         up to 16 (double: 8), and at most 384 bytes.
+///         up to 16 (double: 8), and at most 384 bytes. Gates per key: 101 dk' numbers of type V
+///         and dk' of type double more.
 /// Throws  after a call that throws anything but argument_error, clear the stream: some heads may
 ///         have advanced.
 /// Threads Calls that use one stream must not run at the same time.
@@ -44,27 +78,32 @@ class linear_attention_stream {
       detail::refuse("linear_attention_stream", "states",
                      "a batch of 0 or more, dk and dv of 1 to 4096, and 1 to 2^20 heads",
                      detail::text(states));
-    allocate();
+    memory_ = allocate(head_bytes());
     clear();
   }
   linear_attention_stream(const linear_attention_stream& other)
       : shape_(other.shape_), begun_(other.begun_), lanes_(other.lanes_) {
-    allocate();
-    std::copy_n(other.memory_, bytes(), memory_);
+    memory_ = allocate(head_bytes());
+    std::copy_n(other.memory_.get(), bytes(head_bytes()), memory_.get());
+    if (other.gate_memory_ == nullptr) return;
+    gate_memory_ = allocate(gate_bytes());
+    std::copy_n(other.gate_memory_.get(), bytes(gate_bytes()), gate_memory_.get());
   }
   linear_attention_stream(linear_attention_stream&& other) noexcept { swap(other); }
   linear_attention_stream& operator=(linear_attention_stream other) noexcept {
     swap(other);
     return *this;
   }
-  ~linear_attention_stream() { ::operator delete(memory_, alignment); }
+  ~linear_attention_stream() = default;
 
   [[nodiscard]] const extents& shape() const { return shape_; }
   /// Whether a call has used this stream since it was made or cleared.
   [[nodiscard]] bool begun() const { return begun_; }
+  /// Whether these calls had gates per key.
+  [[nodiscard]] bool has_key_gates() const { return begun_ && gate_memory_ != nullptr; }
   /// Sets all states to 0.
   void clear() {
-    begun_ = false, lanes_ = 0;
+    begun_ = false, lanes_ = 0, gate_memory_.reset();
     for (std::int64_t i = 0; i < shape_.batch * shape_.group; ++i) *header(i) = {};
   }
   /// Number of steps of the current chunk of a sequence, 0 to 31.
@@ -89,21 +128,33 @@ class linear_attention_stream {
   /// The memory of one head. For the implementation only.
   struct head {
     int& steps;
+    int& gate_steps;  // for which `key_gates` has values
     bool& zero_state;
     double* gates;  // of the steps
     V *state, *keys, *values;
+    std::byte* key_gates;
   };
   [[nodiscard]] head at(std::int64_t batch, std::int64_t of_head) {
     const std::int64_t i = batch * shape_.group + of_head;
-    std::byte* p = memory_ + i * head_bytes();
+    std::byte* const p = memory_.get() + i * head_bytes();
     auto* const first = reinterpret_cast<head_header*>(p);
     V* const state = reinterpret_cast<V*>(p + sizeof(head_header));
     V* const keys = state + shape_.time * columns();
-    return {first->steps, first->zero_state, first->gates, state, keys, keys + rows() * chunk};
+    std::byte* const gates =
+        gate_memory_ == nullptr ? nullptr : gate_memory_.get() + i * gate_bytes();
+    return {first->steps,
+            first->gate_steps,
+            first->zero_state,
+            first->gates,
+            state,
+            keys,
+            keys + rows() * chunk,
+            gates};
   }
   /// Begins a call. Returns whether it is the first one. Refuses a backend whose packs have another
   /// size than those of earlier calls.
-  bool begin(int lanes) {
+  bool begin(int lanes, bool key_gates) {
+    if (!begun_ && key_gates) gate_memory_ = allocate(gate_bytes());
     if (begun_ && lanes != lanes_)
       detail::refuse("linear_attention", "stream", "the backend of its earlier calls",
                      "another backend");
@@ -115,9 +166,13 @@ class linear_attention_stream {
   static constexpr std::align_val_t alignment{64};
   struct alignas(64) head_header {
     double gates[chunk] = {};
-    int steps = 0;
+    int steps = 0, gate_steps = 0;
     bool zero_state = true;
   };
+  struct deleter {
+    void operator()(std::byte* p) const { ::operator delete(p, alignment); }
+  };
+  using memory = std::unique_ptr<std::byte, deleter>;
   static std::int64_t up(std::int64_t n) {
     constexpr std::int64_t lanes = simd::lanes_v<V>;
     return (n + lanes - 1) / lanes * lanes;
@@ -130,29 +185,34 @@ class linear_attention_stream {
     return detail::clipped_product(numbers, sizeof(V), detail::most_bytes) / 64 * 64 + 64 +
            static_cast<std::int64_t>(sizeof(head_header));
   }
-  [[nodiscard]] std::int64_t bytes() const {
-    return detail::clipped_product(
-        head_bytes(), detail::clipped_product(shape_.batch, shape_.group), detail::most_bytes);
+  [[nodiscard]] std::int64_t gate_bytes() const {
+    return detail::attention_gate_rows<V>::bytes(rows());
+  }
+  [[nodiscard]] std::int64_t bytes(std::int64_t of_head) const {
+    return detail::clipped_product(of_head, detail::clipped_product(shape_.batch, shape_.group),
+                                   detail::most_bytes);
   }
   [[nodiscard]] head_header* header(std::int64_t i) const {
-    return reinterpret_cast<head_header*>(memory_ + i * head_bytes());
+    return reinterpret_cast<head_header*>(memory_.get() + i * head_bytes());
   }
   void check_batch(std::int64_t batch) const {
     if (batch < 0 || batch >= shape_.batch)
       detail::refuse("linear_attention_stream", "batch", detail::text("0 to ", shape_.batch - 1),
                      detail::text(batch));
   }
-  void allocate() {
-    if (bytes() >= detail::most_bytes) throw std::bad_alloc();
-    memory_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes()), alignment));
+  [[nodiscard]] memory allocate(std::int64_t of_head) const {
+    if (bytes(of_head) >= detail::most_bytes) throw std::bad_alloc();
+    const auto size = static_cast<std::size_t>(bytes(of_head));
+    return memory(static_cast<std::byte*>(::operator new(size, alignment)));
   }
   void swap(linear_attention_stream& other) noexcept {
     std::swap(shape_, other.shape_), std::swap(memory_, other.memory_);
+    std::swap(gate_memory_, other.gate_memory_);
     std::swap(begun_, other.begun_), std::swap(lanes_, other.lanes_);
   }
 
   extents shape_{0, 0, 0, 0};
-  std::byte* memory_ = nullptr;
+  memory memory_, gate_memory_;
   bool begun_ = false;
   int lanes_ = 0;  // of the packs of the backend
 };

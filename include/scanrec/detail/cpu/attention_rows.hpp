@@ -102,12 +102,7 @@ class attention_rows {
     for (int pack = 0; pack < k_packs_; ++pack, packs += by_pack) {
       const int first = pack * W, count = std::min(W, p_.dk - first);
       from.template load<W>(from.at(batch, t, first, head), n, count, packs);
-      V* const rows = to + std::int64_t{first} * steps;
-      if (begin == 0 && n >= W / 4)
-        transpose_pack(packs, n, rows);
-      else
-        for (int i = 0; i < n; ++i)
-          for (int k = 0; k < count; ++k) rows[k * steps + begin + i] = packs[i * W + k];
+      to_columns(packs, begin, end, count, to + std::int64_t{first} * steps);
     }
     if (!p_.normalise && scale == V(1)) return;
     std::fill_n(factors_, steps, scale);
@@ -119,6 +114,13 @@ class attention_rows {
       else
         for (int i = begin; i < end; ++i) x[i] *= factors_[i];
     }
+  }
+  // The first rows of a pack become columns [begin, end) of `count` channels.
+  static void to_columns(const V* packs, int begin, int end, int count, V* to) {
+    if (begin % W == 0 && end - begin >= W / 4)
+      return transpose_pack(packs, end - begin, to + begin);
+    for (int i = begin; i < end; ++i)
+      for (int k = 0; k < std::min(W, count); ++k) to[k * steps + i] = packs[(i - begin) * W + k];
   }
   // The first n rows of a pack become columns.
   static void transpose_pack(const V* rows, int n, V* to) {
@@ -189,8 +191,9 @@ class attention_rows {
     }
     for (int i = begin; i < end; ++i) multiply_products(i);
   }
-  // Computes the products of the first n gates again.
-  void restore_products(int n) {
+  // Continues a chunk of a stream with n gates.
+  void resume_products(double* gates, int n) {
+    gates_ = gates;
     start_products();
     for (int i = 0; i < n; ++i) multiply_products(i);
   }

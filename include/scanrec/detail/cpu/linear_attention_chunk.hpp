@@ -11,13 +11,15 @@
 //
 // Without the delta rule, u = v. Rows of u and o depend only on rows before them, so appending n
 // steps at once, or one after the other, has the same bits. The triangles E (k . k) and E (q . k)
-// serve all columns of the head.
+// serve all columns of the head. With gates per key, e and E have a number per channel of keys, and
+// attention_key_gates.hpp computes the triangles.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include <scanrec/detail/cpu/attention_key_gates.hpp>
 #include <scanrec/detail/cpu/attention_rows.hpp>
 #include <scanrec/detail/cpu/attention_tile.hpp>
 #include <scanrec/detail/problem/arena.hpp>
@@ -36,9 +38,9 @@ struct attention_states {
 };
 
 template <class V, int W>
-class linear_attention_chunk : attention_rows<V, W> {
-  using base = attention_rows<V, W>;
-  using base::at, base::beta_, base::decays_, base::kt_, base::p_, base::start_;
+class linear_attention_chunk : attention_key_gates<V, W> {
+  using base = attention_key_gates<V, W>;
+  using base::at, base::beta_, base::decays_, base::end_decays_, base::kt_, base::p_, base::start_;
   using typename base::lane;
 
  public:
@@ -52,6 +54,7 @@ class linear_attention_chunk : attention_rows<V, W> {
         stage_(memory.take<V>(steps * W)),
         scaled_(memory.take<V>(base::transposed(p.dk))),
         qt_(memory.take<V>(queries() * base::transposed(p.dk))),
+        decayed_(memory.take<V>(p.key_gates ? (1 + queries()) * base::transposed(p.dk) : 0)),
         of_keys_(memory.take<V>(p.beta.present() ? steps * steps : 0)),
         of_queries_(memory.take<V>(std::int64_t{queries()} * steps * steps)),
         out_(memory.take<V>(p.out.present() ? panel_packs * steps * W : 0)) {}
@@ -102,12 +105,13 @@ class linear_attention_chunk : attention_rows<V, W> {
                      int head, bool first) {
     part_ = {.batch = batch, .head = head, .heads = 1, .pack = 0, .packs = (p_.dv + W - 1) / W};
     s_ = folded_ = in_packs(from.state), u_ = from.values;
-    kt_ = from.keys, this->gates_ = from.gates;
+    kt_ = from.keys;
     n_ = from.steps, zero_state_ = from.zero_state;
-    this->restore_products(n_);
-    if (!first) return;
-    clear();
-    if (p_.initial.present()) load_states();
+    if (first) {
+      clear();
+      if (p_.initial.present()) load_states();
+    }
+    this->resume_decays(from.gates, from.key_gates, n_, from.gate_steps);
   }
   [[nodiscard]] int count() const { return n_; }
   /// Stores the rows r of the next steps, if `r` has memory.
@@ -163,6 +167,11 @@ class linear_attention_chunk : attention_rows<V, W> {
   }
   [[nodiscard]] V* values(int c) const { return u_ + std::int64_t{c} * steps * W; }
   [[nodiscard]] V* queries_of(int q) const { return qt_ + q * base::transposed(p_.dk); }
+  // e times queries or keys, with gates per key. Otherwise e is a factor of products with them.
+  [[nodiscard]] V* decayed_queries(int q) const {
+    return p_.key_gates ? decayed_ + (1 + q) * base::transposed(p_.dk) : queries_of(q);
+  }
+  [[nodiscard]] const V* decayed_keys() const { return p_.key_gates ? decayed_ : kt_; }
   [[nodiscard]] V* of_queries(int q) const { return of_queries_ + std::int64_t{q} * steps * steps; }
   [[nodiscard]] int out_head(int head, int q) const {
     return (part_.head + head) * p_.queries() + q;
@@ -188,17 +197,14 @@ class linear_attention_chunk : attention_rows<V, W> {
     this->load_decays(part_.batch, own, t, begin, end);
     if (std::exchange(loaded_key_, key) != key)
       this->load_transposed(p_.k, part_.batch, key, t, begin, end, V(1), kt_, stage_, 0);
-    if (p_.beta.present()) {
-      this->load_beta(part_.batch, own, t, begin, end);
-      this->triangle(kt_, kt_, p_.dk, begin, end, nullptr, of_keys_, true);
-    }
+    if (p_.beta.present()) this->load_beta(part_.batch, own, t, begin, end);
     for (int q = 0; q < queries(); ++q) {
       const int query = p_.query_head(out_head(head, q));
       if (std::exchange(loaded_query_, query) != query)
         this->load_transposed(p_.q, part_.batch, query, t, begin, end, p_.scale, queries_of(q),
                               stage_, 0);
-      this->triangle(queries_of(q), kt_, p_.dk, begin, end, nullptr, of_queries(q));
     }
+    triangles(begin, end);
     if (fold) scale_keys(end);
     for (int first = 0; first < part_.packs; first += panel_packs) {
       const int packs = std::min(panel_packs, part_.packs - first);
@@ -218,6 +224,23 @@ class linear_attention_chunk : attention_rows<V, W> {
     }
   }
 
+  // Computes rows [begin, end) of the triangles. With gates per key, also of e times keys and
+  // queries.
+  void triangles(int begin, int end) {
+    if (!p_.key_gates) {
+      if (p_.beta.present()) this->triangle(kt_, kt_, p_.dk, begin, end, nullptr, of_keys_, true);
+      for (int q = 0; q < queries(); ++q)
+        this->triangle(queries_of(q), kt_, p_.dk, begin, end, nullptr, of_queries(q));
+      return;
+    }
+    const auto each = [&](auto f) {
+      if (p_.beta.present()) f(kt_, decayed_, of_keys_, true);
+      for (int q = 0; q < queries(); ++q)
+        f(queries_of(q), decayed_queries(q), of_queries(q), false);
+    };
+    this->key_triangles(begin, end, each);
+  }
+
   // ---- products --------------------------------------------------------------------------------
 
   // S^T x for the rows of a tile. `x` is transposed.
@@ -231,7 +254,7 @@ class linear_attention_chunk : attention_rows<V, W> {
     for_tiles<V>(begin, end, packs, [&](auto size, int i, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       V* const u = values(first + pack);
-      times_state(tile, kt_, i, state(head, first + pack));
+      times_state(tile, decayed_keys(), i, state(head, first + pack));
       tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
         const lane v = at(u + p * steps * W + (i + r) * W);
         x = zero_state_ ? v : simd::fma(lane(-start_[i + r]), x, v);
@@ -255,7 +278,7 @@ class linear_attention_chunk : attention_rows<V, W> {
     for_tiles<V>(begin, end, packs, [&](auto size, int i, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       const V* const u = values(first + pack);
-      times_state(tile, queries_of(q), i, state(head, first + pack));
+      times_state(tile, decayed_queries(q), i, state(head, first + pack));
       // Without a state, start_ may be infinite.
       if (!zero_state_)
         tile.each([&](lane& x, auto r, auto)
@@ -277,7 +300,7 @@ class linear_attention_chunk : attention_rows<V, W> {
   // solve() and compute_outputs() for one step and the first query head, in one pass over the
   // state.
   void step(int i, int head, int first, int packs) {
-    const V* const q = queries_of(0);
+    const V *const k = decayed_keys(), *const q = decayed_queries(0);
     const V *const n = of_keys_ + i * steps, *const of = of_queries(0) + i * steps;
     const auto columns = [&](auto size, int pack) SCANREC_LAMBDA {
       constexpr int count = decltype(size)::packs;
@@ -285,7 +308,7 @@ class linear_attention_chunk : attention_rows<V, W> {
       r.clear(), o.clear();
       const right_factor<V> s = state(head, first + pack);
       for (int d = 0; d < p_.dk && !zero_state_; ++d) {
-        const lane of_key(kt_[d * steps + i]), of_query(q[d * steps + i]);
+        const lane of_key(k[d * steps + i]), of_query(q[d * steps + i]);
         r.each([&](lane& x, auto, auto p) SCANREC_LAMBDA {
           lane row = at(s.data + d * s.by_k + p * s.by_pack);
           keep_loaded(row);
@@ -311,7 +334,12 @@ class linear_attention_chunk : attention_rows<V, W> {
     for (; pack < packs; ++pack) columns(tile_size<1, 1>{}, pack);
   }
   // Keys times the decays from their step to the last one.
-  void scale_keys(int n) { this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false); }
+  void scale_keys(int n) {
+    if (p_.key_gates)
+      this->scale_to_end(n, scaled_);
+    else
+      this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false);
+  }
   // Replaces columns of the state by those after n steps.
   void update_state(int n, int head, int first, int packs) {
     for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {
@@ -320,7 +348,8 @@ class linear_attention_chunk : attention_rows<V, W> {
       tile.clear();
       if (!zero_state_)
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(start_[n - 1]), at(s.data + p * s.by_pack + (d + r) * s.by_k));
+          const V decay = p_.key_gates ? end_decays_[d + r] : start_[n - 1];
+          x = simd::mul(lane(decay), at(s.data + p * s.by_pack + (d + r) * s.by_k));
         });
       tile.add_product({scaled_ + d * steps, steps, 1}, {values(first + pack), W, steps * W}, n);
       V* const to = folded_.data + head * folded_.by_head + (first + pack) * folded_.by_pack;
@@ -341,6 +370,7 @@ class linear_attention_chunk : attention_rows<V, W> {
   V* stage_;                        // (step, lane)
   V* scaled_;                       // keys times decays, transposed
   V* qt_;                           // queries times scale, transposed
+  V* decayed_;                      // with gates per key: e times keys and times queries
   V* of_keys_;                      // (step, earlier step): -E (k . k)
   V* of_queries_;                   // (step, earlier step): E (q . k)
   V* out_;                          // outputs of a panel, in packs

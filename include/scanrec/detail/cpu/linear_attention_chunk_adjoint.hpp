@@ -20,205 +20,81 @@
 //
 // W is a lower triangle with its diagonal, and M one without. Without the delta rule, dv = du and
 // M = 0. G' is the gradient of the state before the chunk. The gradient of a gate is not divided by
-// the gate, so it is right for a gate of 0.
+// the gate, so it is right for a gate of 0. With gates per key, e and E have a number per channel
+// of keys, and attention_key_adjoint.hpp computes dq, dk and the gradients of gates.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 
-#include <scanrec/detail/cpu/attention_rows.hpp>
+#include <scanrec/detail/cpu/attention_adjoint_rows.hpp>
+#include <scanrec/detail/cpu/attention_key_adjoint.hpp>
 #include <scanrec/detail/cpu/attention_tile.hpp>
 #include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/detail/problem/linear_attention.hpp>
-#include <scanrec/detail/recurrence/rows.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A chunk, and the state before it, which is 0 and not stored if `zero_state`.
-template <class V>
-struct attention_steps {
-  std::int64_t t = 0;
-  int n = 0;
-  V* state = nullptr;
-  bool zero_state = true;
-  bool after_reset = false;
-};
-
 template <class V, int W>
-class linear_attention_chunk_adjoint : attention_rows<V, W> {
-  using base = attention_rows<V, W>;
-  using base::at, base::beta_, base::decays_, base::factors_, base::gates_, base::k_packs_,
-      base::kt_, base::start_, base::sum_of, base::transposed;
+class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
+  using base = attention_adjoint_rows<V, W>;
+  using base::add_rows, base::at, base::batch_, base::decays_, base::dots_, base::dv_, base::dvt_,
+      base::em_, base::ew_, base::grad_, base::head_, base::k_grad_, base::k_norms_, base::k_packs_,
+      base::kp_, base::kt_, base::m_, base::numbers_, base::out_grads_t, base::out_head, base::p_,
+      base::q_grad_, base::q_norms_, base::queries, base::query_packs, base::rows_, base::s_,
+      base::scaled_, base::start_, base::state_pack, base::sum_of, base::times_columns,
+      base::transposed, base::u_, base::ut_, base::v_packs_, base::w_, base::xt_, base::yt_,
+      base::zero_grad_, base::zero_state_;
   using typename base::lane;
 
  public:
-  using base::steps;
+  using base::begin, base::steps, base::store_initial_gradient;
   using problem_type = linear_attention_vjp_problem<V>;
 
-  linear_attention_chunk_adjoint(const problem_type& p, arena& memory)
-      : base(p, memory), p_(p), v_packs_((p.dv + W - 1) / W) {
-    const std::int64_t triangle = steps * steps, queries = p.queries();
-    const std::int64_t keys = transposed(p.dk), values = transposed(p.dv);
-    const auto take = [&](std::initializer_list<V**> arrays, std::int64_t size) {
-      for (V** const to : arrays) *to = memory.take<V>(size);
-    };
-    take({&grad_}, state_size());
-    take({&kp_, &scaled_, &xt_, &yt_, &rows_}, keys);
-    take({&u_, &ut_, &dv_, &dvt_}, values);
-    take({&k_products_, &n_, &m_, &em_, &w_, &z_}, triangle);
-    take({&qt_, &qp_}, queries * keys);
-    take({&do_, &dot_}, queries * values);
-    take({&q_products_, &pd_, &ew_}, queries * triangle);
-    take({&alpha_, &gamma_, &k_norms_, &numbers_}, steps);
-    take({&q_norms_}, queries * steps);
-    take({&dots_}, steps * W);
-  }
-
-  /// Begins a head at the end of its sequence, with the gradient of the final state.
-  void begin(std::int64_t batch, int head, const shared_gradient<V>& q_grad,
-             const shared_gradient<V>& k_grad) {
-    batch_ = batch, head_ = head, q_grad_ = q_grad, k_grad_ = k_grad;
-    zero_grad_ = !p_.final_grad.present();
-    for (int c = 0; c < v_packs_ && !zero_grad_; ++c)
-      p_.final_grad.template load<W>(p_.final_grad.at(batch, 0, c * W, head), p_.dk, width(c),
-                                     grad_ + c * state_pack());
+  linear_attention_chunk_adjoint(const problem_type& p, arena& memory) : base(p, memory) {
+    const std::int64_t channels = base::channels(), queries = p.queries();
+    if (!p.key_gates) {
+      z_ = memory.take<V>(steps * steps);
+      alpha_ = memory.take<V>(steps), gamma_ = memory.take<V>(steps);
+      return;
+    }
+    gate_rows_ = memory.take<V>(channels * steps), gate_grads_ = memory.take<V>(channels * steps);
+    parts_ = memory.take<attention_key_rows<V>>(1 + queries);
   }
   /// Computes the gradients of a chunk. `r` are the rows r of its steps, with the delta rule.
   void run(const attention_steps<V>& c, attention_kept<const V> r) {
     const std::int64_t t = c.t;
     const int n = c.n;
     s_ = c.state, zero_state_ = c.zero_state;
-    load_rows(t, n, r);
-    value_gradients(t, n, r);
+    this->load_rows(t, n, r);
+    this->value_gradients(t, n, r);
     this->transpose(u_, n, p_.dv, ut_);
+    if (p_.beta.present()) this->transpose(dv_, n, p_.dv, dvt_);
+    if (p_.key_gates)
+      with_key_gates(t, n);
+    else
+      with_head_gates(t, n);
+    if (c.after_reset)
+      zero_grad_ = true;
+    else
+      this->update_gradient(n);
+  }
+
+ private:
+  // ---- gates per head, or none -----------------------------------------------------------------
+
+  // Computes the gradients of queries, keys and gates.
+  void with_head_gates(std::int64_t t, int n) {
     std::fill_n(z_, steps * steps, V(0));
     std::fill_n(alpha_, steps, V(0));
     if (p_.beta.present()) {
-      this->transpose(dv_, n, p_.dv, dvt_);
       this->triangle(dvt_, ut_, p_.dv, 0, n, m_, em_, true);
-      add_products(n, m_, k_products_, true);
+      add_products(n, m_, base::k_products_, true);
       mirror(n);
     }
     for (int q = 0; q < p_.queries(); ++q) query_gradients(q, t, n);
     key_gradients(t, n);
     if (p_.gate_grad.present()) gate_gradient(t, n);
-    if (c.after_reset)
-      zero_grad_ = true;
-    else
-      update_gradient(n);
-  }
-  /// Stores the gradient of the state before the last chunk.
-  void store_initial_gradient() {
-    if (!p_.initial_grad.present()) return;
-    if (zero_grad_) std::fill_n(grad_, state_size(), V(0));
-    for (int c = 0; c < v_packs_; ++c)
-      p_.initial_grad.template store<W>(p_.initial_grad.at(batch_, 0, c * W, head_), p_.dk,
-                                        width(c), grad_ + c * state_pack(), p_.update);
-  }
-
- private:
-  [[nodiscard]] std::int64_t state_pack() const { return std::int64_t{p_.dk} * W; }
-  [[nodiscard]] std::int64_t state_size() const { return state_pack() * v_packs_; }
-  [[nodiscard]] int width(int c) const { return std::min(W, p_.dv - c * W); }
-  [[nodiscard]] int key_width(int c) const { return std::min(W, p_.dk - c * W); }
-  [[nodiscard]] int out_head(int q) const { return head_ * p_.queries() + q; }
-  [[nodiscard]] V* queries(int q) const { return qt_ + q * transposed(p_.dk); }
-  [[nodiscard]] V* query_packs(int q) const { return qp_ + q * transposed(p_.dk); }
-  [[nodiscard]] V* out_grads(int q) const { return do_ + q * transposed(p_.dv); }
-  [[nodiscard]] V* out_grads_t(int q) const { return dot_ + q * transposed(p_.dv); }
-  [[nodiscard]] V* p_of(int q) const { return pd_ + q * steps * steps; }
-
-  void load_rows(std::int64_t t, int n, attention_kept<const V> r) {
-    this->load_decays(batch_, head_, t, 0, n);
-    const int key = p_.key_head(head_);
-    load_both(p_.k, key, t, n, kt_, kp_, k_norms_);
-    if (p_.beta.present()) {
-      this->load_beta(batch_, head_, t, 0, n);
-      this->triangle(kt_, kt_, p_.dk, 0, n, k_products_, n_, true);
-    }
-    for (int c = 0; c < v_packs_; ++c) {
-      V* const u = u_ + c * steps * W;
-      if (p_.beta.present())
-        for (int i = 0; i < n; ++i)
-          store_lanes(u + i * W, simd::mul(lane(beta_[i]), at(r.data + c * r.by_pack + i * W)));
-      else
-        p_.v.template load<W>(p_.v.at(batch_, t, c * W, head_), n, width(c), u);
-    }
-    for (int q = 0; q < p_.queries(); ++q) {
-      load_both(p_.q, p_.query_head(out_head(q)), t, n, queries(q), query_packs(q),
-                q_norms_ + q * steps);
-      this->triangle(queries(q), kt_, p_.dk, 0, n, q_products_ + q * steps * steps, p_of(q));
-      for (int c = 0; c < v_packs_; ++c) {
-        V* const rows = out_grads(q) + c * steps * W;
-        if (!p_.out_grad.present()) {
-          std::fill_n(rows, n * W, V(0));
-          continue;
-        }
-        p_.out_grad.template load<W>(p_.out_grad.at(batch_, t, c * W, out_head(q)), n, width(c),
-                                     rows);
-        for (int i = 0; i < n; ++i)
-          store_lanes(rows + i * W, simd::mul(lane(p_.scale), at(rows + i * W)));
-      }
-      this->transpose(out_grads(q), n, p_.dv, out_grads_t(q));
-    }
-  }
-  // Loads queries or keys, transposed and in packs, and 1 / norm of each.
-  void load_both(const row_array<V>& from, int head, std::int64_t t, int n, V* columns, V* packs,
-                 V* norms) {
-    this->load_transposed(from, batch_, head, t, 0, n, V(1), columns, packs, steps * W);
-    if (!p_.normalise) return;
-    std::copy_n(factors_, steps, norms);
-    for (int c = 0; c < k_packs_; ++c)
-      for (int i = 0; i < n; ++i) {
-        V* const x = packs + (c * steps + i) * W;
-        store_lanes(x, simd::mul(lane(norms[i]), at(x)));
-      }
-  }
-
-  // Computes dv and its gradient, and that of beta.
-  void value_gradients(std::int64_t t, int n, attention_kept<const V> r_of) {
-    this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false);
-    std::fill_n(dots_, steps * W, V(0));
-    const bool delta = p_.beta.present();
-    for_tiles_upwards<V>(n, v_packs_, [&](auto size, int j, int pack) SCANREC_LAMBDA {
-      using tile_type = attention_tile<V, W, decltype(size)::rows, decltype(size)::packs>;
-      constexpr int rows = tile_type::rows;
-      tile_type tile;
-      tile.clear();
-      if (!zero_grad_)
-        tile.add_product({scaled_ + j, 1, steps}, {grad_ + pack * state_pack(), W, state_pack()},
-                         p_.dk);
-      for (int q = 0; q < p_.queries(); ++q)
-        tile.add_later({p_of(q), 1, steps}, {out_grads(q) + pack * steps * W, W, steps * W}, j, n);
-      V* const dv = dv_ + pack * steps * W;
-      if (delta) {
-        tile.add_rest({n_, 1, steps}, {dv, W, steps * W}, j, n);
-        simd::detail::unrolled<rows>([&](auto above) SCANREC_LAMBDA {
-          constexpr int r = rows - 1 - above;
-          simd::detail::unrolled<tile_type::packs>([&](auto p) SCANREC_LAMBDA {
-            lane& x = tile.x[r][p];
-            simd::detail::unrolled<above>([&](auto later) SCANREC_LAMBDA {
-              constexpr int k = rows - 1 - later;
-              x = simd::fma(lane(n_[(j + k) * steps + j + r]), tile.x[k][p], x);
-            });
-            V* const dots = dots_ + (j + r) * W;
-            const V* const row = r_of.data + (pack + p) * r_of.by_pack + (j + r) * W;
-            store_lanes(dots, simd::fma(x, at(row), at(dots)));
-            x = simd::mul(lane(beta_[j + r]), x);
-          });
-        });
-      }
-      tile.each([&](lane& x, auto r, auto p)
-                    SCANREC_LAMBDA { store_lanes(dv + p * steps * W + (j + r) * W, x); });
-    });
-    if (p_.v_grad.present())
-      for (int c = 0; c < v_packs_; ++c)
-        p_.v_grad.template store<W>(p_.v_grad.at(batch_, t, c * W, head_), n, width(c),
-                                    dv_ + c * steps * W, p_.update);
-    if (!p_.beta_grad.present()) return;
-    for (int i = 0; i < n; ++i) numbers_[i] = sum_of(at(dots_ + i * W));
-    p_.beta_grad.template store<1>(p_.beta_grad.at(batch_, t, 0, head_), n, 1, numbers_, p_.update);
   }
   // Adds w * products to z, or subtracts it, below the diagonal.
   void add_products(int n, const V* w, const V* products, bool negative) {
@@ -236,40 +112,10 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
       for (int j = 0; j < i; ++j) em_[j * steps + i] = em_[i * steps + j];
     }
   }
-  // to = A x, transposed, where A is S or G in packs and x is transposed with dv rows.
-  void times_columns(const V* matrix, const V* x, int n, V* to) const {
-    for_tiles<V>(0, p_.dk, (n + W - 1) / W, [&](auto size, int d, int pack) SCANREC_LAMBDA {
-      attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      tile.clear();
-      for (int c = 0; c < v_packs_; ++c)
-        tile.add_product({matrix + c * state_pack() + d * W, W, 1},
-                         {x + c * W * steps + pack * W, steps, W}, width(c));
-      tile.each([&](lane& of, auto r, auto p)
-                    SCANREC_LAMBDA { store_lanes(to + (d + r) * steps + (pack + p) * W, of); });
-    });
-  }
-  // Adds rows_ to the gradient of queries or keys. With normalised x, these are (rows - x (x .
-  // rows)) / norm.
-  void add_rows(const shared_gradient<V>& to, int head, std::int64_t t, int n, const V* x,
-                const V* norms) const {
-    for (int i = 0; i < n && p_.normalise; ++i) {
-      lane sum = simd::constant<lane>(0);
-      for (int c = 0; c < k_packs_; ++c)
-        sum = simd::fma(at(x + (c * steps + i) * W), at(rows_ + (c * steps + i) * W), sum);
-      const lane dot(-sum_of(sum));
-      for (int c = 0; c < k_packs_; ++c) {
-        V* const row = rows_ + (c * steps + i) * W;
-        const lane rest = simd::fma(dot, at(x + (c * steps + i) * W), at(row));
-        store_lanes(row, simd::mul(lane(norms[i]), rest));
-      }
-    }
-    for (int c = 0; c < k_packs_; ++c)
-      to.template add<W>(batch_, head, t, c * W, n, key_width(c), rows_ + c * steps * W, p_.update);
-  }
   void query_gradients(int q, std::int64_t t, int n) {
     V* const ew = ew_ + q * steps * steps;
     this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, w_, ew);
-    add_products(n, w_, q_products_ + q * steps * steps, false);
+    add_products(n, w_, base::q_products_ + q * steps * steps, false);
     if (zero_state_) {
       std::fill_n(rows_, transposed(p_.dk), V(0));
     } else {
@@ -289,7 +135,8 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { store_lanes(rows + p * steps * W + r * W, x); });
     });
-    add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps);
+    add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps,
+             rows_);
   }
   void key_gradients(std::int64_t t, int n) {
     const bool delta = p_.beta.present();
@@ -322,7 +169,7 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { store_lanes(rows + p * steps * W + r * W, x); });
     });
-    add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_);
+    add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_, rows_);
   }
 
   void gate_gradient(std::int64_t t, int n) {
@@ -334,57 +181,78 @@ class linear_attention_chunk_adjoint : attention_rows<V, W> {
   [[nodiscard]] V dot_of_states() const {
     lane sums[4] = {};
     std::int64_t i = 0;
-    for (; i + 4 * W <= state_size(); i += 4 * W)
+    for (; i + 4 * W <= base::state_size(); i += 4 * W)
       for (int k = 0; k < 4; ++k)
         sums[k] = simd::fma(at(s_ + i + k * W), at(grad_ + i + k * W), sums[k]);
-    for (; i < state_size(); i += W) sums[0] = simd::fma(at(s_ + i), at(grad_ + i), sums[0]);
+    for (; i < base::state_size(); i += W) sums[0] = simd::fma(at(s_ + i), at(grad_ + i), sums[0]);
     return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
   }
-  // Replaces G by the gradient of the state before the chunk.
-  void update_gradient(int n) {
-    const bool delta = p_.beta.present();
-    for (int q = 0; q < p_.queries(); ++q)
-      this->scale_columns(queries(q), start_, n, queries(q), false);
-    if (delta) this->scale_columns(kt_, start_, n, scaled_, true);
-    for_tiles<V>(0, p_.dk, v_packs_, [&](auto size, int d, int pack) SCANREC_LAMBDA {
-      attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      V* const to = grad_ + pack * state_pack() + d * W;
-      tile.clear();
-      if (!zero_grad_)
-        tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(start_[n - 1]), at(to + p * state_pack() + r * W));
-        });
-      for (int q = 0; q < p_.queries(); ++q)
-        tile.add_product({queries(q) + d * steps, steps, 1},
-                         {out_grads(q) + pack * steps * W, W, steps * W}, n);
-      if (delta)
-        tile.add_product({scaled_ + d * steps, steps, 1}, {dv_ + pack * steps * W, W, steps * W},
-                         n);
-      tile.each([&](lane& x, auto r, auto p)
-                    SCANREC_LAMBDA { store_lanes(to + p * state_pack() + r * W, x); });
-    });
-    zero_grad_ = false;
+
+  // ---- gates per key ---------------------------------------------------------------------------
+
+  // Computes the gradients of queries, keys and gates.
+  void with_key_gates(std::int64_t t, int n) {
+    const int count = p_.queries(), delta = p_.beta.present() ? 1 : 0;
+    std::fill_n(decays_, steps * steps, V(1));  // of the triangles W and M
+    for (int q = 0; q < count; ++q) {
+      this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, w_, ew_ + q * steps * steps);
+      if (zero_state_) continue;
+      times_columns(s_, out_grads_t(q), n, xt_);
+      this->to_packs(xt_, start_, n, queries(q));
+    }
+    if (delta) this->triangle(dvt_, ut_, p_.dv, 0, n, m_, em_, true);
+    if (delta && !zero_state_) {
+      std::fill_n(base::factors_, steps, V(-1));
+      times_columns(s_, dvt_, n, xt_);
+      this->to_packs(xt_, base::factors_, n, yt_);
+    }
+    if (zero_grad_) {
+      std::fill_n(scaled_, transposed(p_.dk), V(0));
+    } else {
+      times_columns(grad_, ut_, n, xt_);
+      this->to_packs(xt_, start_, n, scaled_);
+    }
+    this->to_packs(base::g_.gates, start_, n, gate_rows_);
+    for (int c = 0; c < k_packs_; ++c) {
+      const int first = c * steps * W;
+      for (int q = 0; q < count; ++q)
+        parts_[q] = {query_packs(q) + first, ew_ + q * steps * steps, queries(q) + first, true};
+      if (delta) parts_[count] = {kp_ + first, em_, yt_ + first, false};
+      attention_key_adjoint<V, W> work(n, gate_rows_ + first, kp_ + first,
+                                       zero_state_ ? nullptr : base::g_.borders + c * W,
+                                       this->channels());
+      V* const da = gate_grads_ + first;
+      work.run(scaled_ + first, dots_of_states(c), parts_, count + delta, rows_ + first, da);
+      if (!p_.gate_grad.present()) continue;
+      for (int i = 0; i < n * W && p_.logarithms; ++i) da[i] *= gate_rows_[first + i];
+      p_.gate_grad.template store<W>(p_.gate_grad.at(batch_, t, c * W, head_), n,
+                                     base::key_width(c), da, p_.update);
+    }
+    for (int q = 0; q < count; ++q)
+      add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps,
+               queries(q));
+    add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_, rows_);
+  }
+  // The sums of S times G over columns, for a pack of channels of keys.
+  [[nodiscard]] lane dots_of_states(int c) const {
+    V dots[W] = {};
+    for (int d = 0; d < base::key_width(c) && !zero_grad_ && !zero_state_; ++d) {
+      lane sum = simd::constant<lane>(0);
+      for (int pack = 0; pack < v_packs_; ++pack) {
+        const std::int64_t element = pack * state_pack() + (c * W + d) * W;
+        sum = simd::fma(at(s_ + element), at(grad_ + element), sum);
+      }
+      dots[d] = sum_of(sum);
+    }
+    return at(dots);
   }
 
-  const problem_type& p_;
-  int v_packs_;
-  std::int64_t batch_ = 0;
-  int head_ = 0;
-  shared_gradient<V> q_grad_, k_grad_;
-  const V* s_ = nullptr;  // the state before the chunk
-  bool zero_state_ = true, zero_grad_ = true;
-
-  V* grad_;  // G, in packs like a state
-  // Matrices of a chunk; *t are transposed, u_, dv_, do_ and *p are in packs.
-  V *kp_, *scaled_, *xt_, *yt_, *rows_, *u_, *ut_, *dv_, *dvt_;
-  V *qt_, *qp_, *do_, *dot_;
-  V *k_products_, *n_;     // k . k and -E (k . k)
-  V *q_products_, *pd_;    // q . k and E (q . k)
-  V *m_, *em_, *w_, *ew_;  // M, -(E M + (E M)^T), W, E W
-  V* z_;                   // W (q . k) - M (k . k), strictly below the diagonal
-  V *alpha_, *gamma_;      // q . S dO - k . S dv, and k . G u
-  V *k_norms_, *q_norms_;  // 1 / norm
-  V *numbers_, *dots_;
+  // With gates per head.
+  V* z_ = nullptr;                         // W (q . k) - M (k . k), strictly below the diagonal
+  V *alpha_ = nullptr, *gamma_ = nullptr;  // q . S dO - k . S dv, and k . G u
+  // With gates per key: gates and their gradients, in packs.
+  V *gate_rows_ = nullptr, *gate_grads_ = nullptr;
+  attention_key_rows<V>* parts_ = nullptr;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

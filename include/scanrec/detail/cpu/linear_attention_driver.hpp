@@ -36,7 +36,7 @@ class linear_attention_run {
             worker_rooms::of<chunk>(p, plan.workers, memory, plan.task_heads, plan.task_packs())) {}
 
   void operator()(const executor& on) const {
-    const bool first = p_.stream != nullptr && p_.stream->begin(W);
+    const bool first = p_.stream != nullptr && p_.stream->begin(W, p_.key_gates);
     task_queue tasks(plan_.tasks);
     run_on(on, plan_.workers, [&](int worker) {
       arena room = rooms_.room(worker);
@@ -64,7 +64,7 @@ class linear_attention_run {
       work.append(t, n, work.count() + n == chunk::steps);
       t += n;
     }
-    of.steps = work.count(), of.zero_state = work.zero_state();
+    of.steps = of.gate_steps = work.count(), of.zero_state = work.zero_state();
     if (p_.final_state.present()) work.store_next_state(p_.final_state, part.batch);
   }
   void run(chunk& work, std::int64_t task) const {

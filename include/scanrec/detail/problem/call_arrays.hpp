@@ -45,16 +45,18 @@ class call_arrays {
   }
   /// Rows that are not steps, such as the rows of a matrix.
   template <class E, class Sequence>
-  Rows<real> checked_matrix(const char* name, const Sequence& of, const extents& wanted) {
+  Rows<real> checked_matrix(const char* name, const Sequence& of, const extents& wanted,
+                            const char* more = "") {
     array_use array = of.use();
     array.name = name, array.use = access_to<E>;
-    check(array, wanted);
+    check(array, wanted, more);
     return Rows<real>::of(array, of.access());
   }
   /// Steps, in scan order.
   template <class E, class Sequence>
-  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
-    Rows<real> rows = checked_matrix<E>(name, of, wanted);
+  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted,
+                          const char* more = "") {
+    Rows<real> rows = checked_matrix<E>(name, of, wanted, more);
     if (!reverse_ || rows.data == nullptr || wanted.time == 0) return rows;
     rows.data += (wanted.time - 1) * rows.strides.time * of.use().element_bytes;
     rows.strides.time = -rows.strides.time;

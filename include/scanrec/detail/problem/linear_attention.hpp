@@ -26,6 +26,7 @@ struct linear_attention_problem {
   int heads = 1;  // of values and states
   int key_heads = 1, query_heads = 1;
   bool logarithms = false;  // of gates
+  bool key_gates = false;   // a gate per key channel instead of one per head
   bool normalise = false;
   V scale = 1;
   row_array<V> q, k, v, gate, beta, out;
@@ -116,6 +117,14 @@ class linear_attention_call : call_arrays<V> {
   row_array<V> numbers(const char* name, const stored_sequence<E>& of) {
     return this->template checked_rows<E>(name, of, like_value(1, value_.group));
   }
+  /// One number per step and head, or one per step and channel of keys.
+  template <class E>
+  row_array<V> gates(const char* name, const stored_sequence<E>& of) {
+    if (of.shape().channel != key_.channel)
+      return this->template checked_rows<E>(name, of, like_value(1, value_.group),
+                                            ", or as many channels as 'key'");
+    return this->template checked_rows<E>(name, of, like_value(key_.channel, value_.group));
+  }
   /// `count` states per sequence.
   template <class E>
   row_array<V> matrices(const char* name, const stored_sequence<E>& of, std::int64_t count = 1) {
@@ -149,7 +158,8 @@ class linear_attention_call : call_arrays<V> {
     p.q = queries("query", arrays.query);
     p.k = keys("key", arrays.key);
     p.v = values("value", arrays.value);
-    p.gate = numbers("gate", arrays.gate);
+    p.key_gates = arrays.gate.shape().channel > 1;
+    p.gate = gates("gate", arrays.gate);
     p.beta = numbers("beta", arrays.beta);
     p.initial = matrices("initial_state", options.initial_state);
     p.resets = resets(options.resets);
@@ -172,6 +182,9 @@ class linear_attention_call : call_arrays<V> {
     const extents wanted = state_shape();
     if (p.stream->shape() != wanted)
       refuse("stream", text("states of shape ", wanted), text(p.stream->shape()));
+    if (p.stream->begun() && p.key_gates != p.stream->has_key_gates())
+      refuse("gate", "gates per head or per key, as in earlier calls of the stream",
+             p.key_gates ? "gates per key" : "none or gates per head");
     if (this->reverse_) refuse("order", "forward, since a stream is passed", "reverse");
     if (p.states.present())
       refuse("states", "an absent array, since a stream is passed", "an array");
@@ -227,7 +240,8 @@ linear_attention_vjp_problem<V> make_linear_attention_vjp(
   p.q_grad = c.queries("query_grad", gradients.query);
   p.k_grad = c.keys("key_grad", gradients.key);
   p.v_grad = c.values("value_grad", gradients.value);
-  p.gate_grad = c.numbers("gate_grad", gradients.gate);
+  p.gate_grad = p.key_gates ? c.gates("gate_grad", gradients.gate)
+                            : c.numbers("gate_grad", gradients.gate);
   p.beta_grad = c.numbers("beta_grad", gradients.beta);
   p.initial_grad = c.matrices("initial_grad", gradients.initial_state);
   if (!gradients.gate.absent() && arrays.gate.absent())
