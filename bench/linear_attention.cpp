@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Times linear attention and its adjoint with four update rules, against two limits: the arithmetic
+// Times linear attention and its adjoint with six update rules, against two limits: the arithmetic
 // baseline, which does as many multiply-adds on registers (multiply_adds.hpp), and the copy
 // baseline.
 //
@@ -27,10 +27,13 @@ using namespace bench;
 enum class call { forward, vjp };
 constexpr const char* call_names[]{"forward", "vjp"};
 
-enum class rule { linear, gated, delta, gated_delta };
-constexpr const char* rule_names[]{"linear", "gated", "delta", "gated_delta"};
-constexpr bool has_gate(rule r) { return r == rule::gated || r == rule::gated_delta; }
-constexpr bool has_delta(rule r) { return r == rule::delta || r == rule::gated_delta; }
+/// key_gated and key_gated_delta have a gate per key channel.
+enum class rule { linear, gated, key_gated, delta, gated_delta, key_gated_delta };
+constexpr const char* rule_names[]{"linear", "gated",       "key_gated",
+                                   "delta",  "gated_delta", "key_gated_delta"};
+constexpr bool has_gate(rule r) { return r != rule::linear && r != rule::delta; }
+constexpr bool has_key_gates(rule r) { return r == rule::key_gated || r == rule::key_gated_delta; }
+constexpr bool has_delta(rule r) { return r >= rule::delta; }
 
 /// Keys and values both have d channels.
 struct workload {
@@ -46,7 +49,7 @@ struct workload {
 ///   v vjp:     the recomputed updates, and two products per product of the forward call
 ///
 /// So a forward call has 2 or 3 products with the state and 2 or 4 others. Its vjp has 5 or 8 and 5
-/// or 11: 2.5 and 2.7 times as many.
+/// or 11: 2.5 and 2.7 times as many. The products of gates per key with rows are not counted.
 double multiply_adds_per_step(const workload& w, call what, rule by) {
   const bool back = what == call::vjp, delta = has_delta(by);
   const int with_state = back ? (delta ? 8 : 5) : (delta ? 3 : 2);
@@ -73,20 +76,22 @@ attention_call<T, V> arrays_of(const workload& w, call what, rule by) {
     return static_cast<T*>(buffers.get(i, static_cast<std::size_t>(n) * sizeof(T)));
   };
   attention_call<T, V> x{.batch = w.batch, .time = w.time, .heads = w.heads, .d = w.d};
+  if (has_key_gates(by)) x.gate_channels = w.d;
+  const std::int64_t gates = numbers * x.gate_channels;
   x.query = role(0), x.key = role(1), x.value = role(2);
   fill(x.query, n, false), fill(x.value, n, false);
   const float unit = std::sqrt(3 / static_cast<float>(w.d));  // keys have a length of about 1
   fill_between(x.key, n, -unit, unit);
 
-  T* const one_per_step =
-      static_cast<T*>(buffers.get(7, static_cast<std::size_t>(4 * numbers) * sizeof(T)));
-  if (has_gate(by)) fill_between(x.gate = one_per_step, numbers, -0.1f, 0);
-  if (has_delta(by)) fill_between(x.beta = one_per_step + numbers, numbers, 0, 1);
+  T* const small =
+      static_cast<T*>(buffers.get(7, static_cast<std::size_t>(2 * (gates + numbers)) * sizeof(T)));
+  if (has_gate(by)) fill_between(x.gate = small, gates, -0.1f, 0);
+  if (has_delta(by)) fill_between(x.beta = small + gates, numbers, 0, 1);
   if (what == call::vjp) {
     x.out_grad = role(3), x.query_grad = role(4), x.key_grad = role(5), x.value_grad = role(6);
     fill(x.out_grad, n, false);
-    if (has_gate(by)) x.gate_grad = one_per_step + 2 * numbers;
-    if (has_delta(by)) x.beta_grad = one_per_step + 3 * numbers;
+    if (has_gate(by)) x.gate_grad = small + gates + numbers;
+    if (has_delta(by)) x.beta_grad = small + 2 * gates + numbers;
     return x;
   }
   x.out = role(3);
@@ -163,7 +168,7 @@ std::vector<row> bench::rows(bool quick) {
         stored.name = "double";
         all.push_back(make_row<double>(stored, what, of, threads));
       }
-      for (const rule of : {linear, delta})
+      for (const rule of : {linear, delta, key_gated, key_gated_delta})
         all.push_back(make_row<float>(quick ? small : layer, what, of, threads));
     }
   return all;

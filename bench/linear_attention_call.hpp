@@ -10,11 +10,12 @@
 namespace bench {
 
 /// The arrays of a call. T: element type, V: compute type. Queries, keys, values and outputs are
-/// (batch, time, heads, d), gates and betas (batch, time, heads), states (batch, heads, d, d). All
+/// (batch, time, heads, d), gates (batch, time, heads, gate_channels), 1 or d channels, betas
+/// (batch, time, heads), states (batch, heads, d, d). All
 /// are contiguous. A null pointer stands for an absent array.
 template <class T, class V = scanrec::compute_t<T>>
 struct attention_call {
-  std::int64_t batch = 1, time = 1, heads = 1, d = 1;
+  std::int64_t batch = 1, time = 1, heads = 1, d = 1, gate_channels = 1;
   T *query = nullptr, *key = nullptr, *value = nullptr, *gate = nullptr, *beta = nullptr;
   T* out = nullptr;
   // Of vjp.
@@ -32,7 +33,7 @@ struct attention_call {
     scanrec::linear_attention_gradients<V> gradients;
     gradients.query = rows(query_grad, d), gradients.key = rows(key_grad, d);
     gradients.value = rows(value_grad, d);
-    gradients.gate = rows(gate_grad, 1), gradients.beta = rows(beta_grad, 1);
+    gradients.gate = rows(gate_grad, gate_channels), gradients.beta = rows(beta_grad, 1);
     scanrec::linear_attention_vjp_options<V> options;
     options.initial_state = states(initial_state);
     scanrec::linear_attention_vjp(on, arrays(), rows(out_grad, d), gradients, options);
@@ -52,7 +53,7 @@ struct attention_call {
   [[nodiscard]] scanrec::linear_attention_arrays<V> arrays() const {
     scanrec::linear_attention_arrays<V> all;
     all.query = rows(query, d), all.key = rows(key, d), all.value = rows(value, d);
-    all.gate = rows(gate, 1), all.beta = rows(beta, 1);
+    all.gate = rows(gate, gate_channels), all.beta = rows(beta, 1);
     all.scale = static_cast<V>(1 / std::sqrt(static_cast<double>(d)));
     return all;
   }

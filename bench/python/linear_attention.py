@@ -79,7 +79,8 @@ class Problem:
             "out_grad": random.standard_normal(self.shape),
         }
         if "gated" in self.rule:
-            given["gate"] = -0.1 * random.random((batch, time, heads))
+            shape = self.shape if self.rule.startswith("key_") else (batch, time, heads)
+            given["gate"] = -0.1 * random.random(shape)
         if "delta" in self.rule:
             given["beta"] = random.random((batch, time, heads))
         if time == 1:  # a stream that goes on
@@ -106,7 +107,7 @@ class Problem:
 class Call(ctypes.Structure):
     """attention_call<float> of bench/linear_attention_call.hpp."""
 
-    numbers = ("batch", "time", "heads", "d")
+    numbers = ("batch", "time", "heads", "d", "gate_channels")
     pointers = ("query", "key", "value", "gate", "beta", "out", "out_grad", "query_grad", "key_grad",
                 "value_grad", "gate_grad", "beta_grad", "initial_state", "final_state")  # fmt: skip
     _fields_ = (
@@ -133,7 +134,8 @@ class Scanrec:
 
     def call(self, problem, arrays):
         given = {name: array.ctypes.data for name, array in arrays.items()}
-        return Call(**dict(zip(Call.numbers, problem.shape)), **given)
+        channels = problem.shape[3] if problem.rule.startswith("key_") else 1
+        return Call(**dict(zip(Call.numbers, (*problem.shape, channels))), **given)
 
     def run(self, call):
         error = self.function(ctypes.byref(call), self.threads)
@@ -169,7 +171,8 @@ class OnnxRuntime:
             inputs.pop()
         node = helper.make_node(
             "LinearAttention", inputs, list(self.results), domain="com.microsoft",
-            q_num_heads=heads, kv_num_heads=heads, update_rule=problem.rule, scale=d**-0.5,
+            q_num_heads=heads, kv_num_heads=heads, scale=d**-0.5,
+            update_rule=problem.rule.removeprefix("key_"),
         )  # fmt: skip
         graph = helper.make_graph(
             [node],
@@ -202,7 +205,7 @@ class OnnxRuntime:
 
 
 class Transformers:
-    """The delta rules. The others have no function of their own in transformers."""
+    """The delta rules, without gates per key. The others have no function of their own in transformers."""
 
     def __init__(self, problem, threads):
         self.threads = threads
@@ -240,7 +243,7 @@ class Transformers:
 def ways_of(library, problem, threads):
     yield "scanrec", Scanrec(library, problem, threads)
     yield "onnxruntime", OnnxRuntime(problem, threads)
-    if "delta" in problem.rule:
+    if "delta" in problem.rule and not problem.rule.startswith("key_"):
         yield "transformers", Transformers(problem, threads)
 
 
@@ -276,7 +279,7 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, required=True, help="C library of scanrec")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rules", nargs="+", default=["gated", "gated_delta"])
+    parser.add_argument("--rules", nargs="+", default=["gated", "gated_delta", "key_gated", "key_gated_delta"])
     parser.add_argument("--what", nargs="+", default=["value", "gradient"])
     parser.add_argument("--alignment", type=int, default=64, help="of arrays, in bytes: up to 4096")
     parser.add_argument("--shapes", nargs="+", help="such as 1x2048x16x128")
@@ -316,7 +319,7 @@ def main():
                         f"{way} {ms:9.3f} ms ({ms / best['scanrec']:5.2f})"
                         for way, ms in best.items()
                     )
-                    print(f"{what:8} {rule:11} {name:14} {threads} threads: {times}", flush=True)
+                    print(f"{what:8} {rule:15} {name:14} {threads} threads: {times}", flush=True)
     context = {
         "onnxruntime": onnxruntime.__version__,
         "torch": torch.__version__,
