@@ -79,6 +79,15 @@ SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64
   const bool wraps = __builtin_mul_overflow(a, b, &product);
   return wraps || product > most ? most : product;
 }
+/// a / b rounded up, for a >= 0 and b >= 1. Does not divide if the result is 0 or 1.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a <= b ? std::int64_t{a > 0} : (a + b - 1) / b;
+}
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+/// a rounded up to a multiple of a power of two, without a division.
+constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
+  return (a + power - 1) & -power;
+}
 }  // namespace SCANREC_ABI
 }  // namespace detail
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include <scanrec/detail/cpu/linear_attention_chunk.hpp>
-#include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/problem/linear_attention.hpp>
+#include <scanrec/extents.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -111,16 +111,6 @@ struct tile_plan : step_plan {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// a / b rounded up, for a >= 0 and b >= 1. Does not divide if the result is 0 or 1.
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return a <= b ? std::int64_t{a > 0} : (a + b - 1) / b;
-}
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
-/// a rounded up to a multiple of a power of two, without a division.
-constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
-  return (a + power - 1) & -power;
-}
-
 /// Bytes of scratch per pack of lanes. A slot is the carry from step to step with running sums, a
 /// reduction the map of a tile, and a carry the state between two tiles. kernel_table_of asserts
 /// that its types have these sizes.
