@@ -16,6 +16,10 @@
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
+template <class V, int W>
+class linear_attention_run;
+template <class V, int W>
+class linear_attention_chunk;
 
 /// Gates per key of the steps of a chunk so far, and keys that they decay. `channels` is dk rounded
 /// up to packs.
@@ -125,7 +129,13 @@ class linear_attention_stream {
     }
   }
 
-  /// The memory of one head. For the implementation only.
+ private:
+  template <class, int>
+  friend class detail::linear_attention_run;
+  template <class, int>
+  friend class detail::linear_attention_chunk;
+
+  // The memory of one head.
   struct head {
     int& steps;
     int& gate_steps;  // for which `key_gates` has values
@@ -151,8 +161,8 @@ class linear_attention_stream {
             keys + rows() * chunk,
             gates};
   }
-  /// Begins a call. Returns whether it is the first one. Refuses a backend whose packs have another
-  /// size than those of earlier calls.
+  // Begins a call. Returns whether it is the first one. Refuses a backend whose packs have another
+  // size than those of earlier calls.
   bool begin(int lanes, bool key_gates) {
     if (!begun_ && key_gates) gate_memory_ = allocate(gate_bytes());
     if (begun_ && lanes != lanes_)
@@ -162,7 +172,6 @@ class linear_attention_stream {
     return !std::exchange(begun_, true);
   }
 
- private:
   static constexpr std::align_val_t alignment{64};
   struct alignas(64) head_header {
     double gates[chunk] = {};
