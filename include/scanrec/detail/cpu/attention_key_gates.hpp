@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include <scanrec/detail/cpu/attention_rows.hpp>
 #include <scanrec/detail/cpu/attention_tile.hpp>
@@ -127,11 +128,11 @@ class attention_key_gates : protected attention_rows<V, W> {
   // Rows of own_blocks(): one register, or a block if that is more.
   static constexpr int unit = std::max(block, simd::leaf_lanes<V>);
 
-  // Multiplies a block. The copy lets compilers use vectors: x and other arrays might overlap.
   static void multiply_block(V* x, V factor) {
-    V of[block];
-    for (int l = 0; l < block; ++l) of[l] = x[l] * factor;
-    std::copy_n(of, block, x);
+    typename simd::raw<V, block>::type of;
+    std::memcpy(&of, x, sizeof of);
+    of *= factor;
+    std::memcpy(x, &of, sizeof of);
   }
   // Computes a, F and e of the steps [begin, end) from the stored gates.
   void take_gates(int begin, int end) {
