@@ -67,10 +67,10 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
     take({&grad_}, state_size());
     take({&kp_, &scaled_, &xt_, &yt_, &rows_}, keys);
     take({&u_, &ut_, &dv_, &dvt_}, values);
-    take({&k_products_, &n_, &m_, &em_, &w_}, triangle);
+    take({&k_products_, &nd_, &m_, &em_, &l_}, triangle);
     take({&qt_, &qp_}, queries * keys);
     take({&do_, &dot_}, queries * values);
-    take({&q_products_, &pd_, &ew_}, queries * triangle);
+    take({&q_products_, &pd_, &el_}, queries * triangle);
     take({&k_norms_, &numbers_}, steps);
     take({&q_norms_}, queries * steps);
     take({&dots_}, steps * W);
@@ -90,13 +90,13 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   [[nodiscard]] V* out_grads_t(int q) const { return dot_ + q * transposed(p_.dv); }
   [[nodiscard]] V* p_of(int q) const { return pd_ + q * steps * steps; }
 
-  void load_rows(std::int64_t t, int n, attention_kept<const V> r) {
+  void load_rows(std::int64_t t, int n, attention_residuals<const V> r) {
     this->load_decays(batch_, head_, t, 0, n);
     const int key = p_.key_head(head_);
     load_both(p_.k, key, t, n, kt_, kp_, k_norms_);
     if (p_.beta.present()) {
       this->load_beta(batch_, head_, t, 0, n);
-      if (!p_.key_gates) this->triangle(kt_, kt_, p_.dk, 0, n, k_products_, n_, true);
+      if (!p_.key_gates) this->triangle(kt_, kt_, p_.dk, 0, n, k_products_, nd_, true);
     }
     for (int c = 0; c < v_packs_; ++c) {
       V* const u = u_ + c * steps * W;
@@ -126,7 +126,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
     }
     if (!p_.key_gates) return;
     this->key_triangles(0, n, [&](auto f) {
-      if (p_.beta.present()) f(kt_, decayed_keys(), n_, true);
+      if (p_.beta.present()) f(kt_, decayed_keys(), nd_, true);
       for (int q = 0; q < p_.queries(); ++q) f(queries(q), decayed_queries(q), p_of(q), false);
     });
   }
@@ -144,7 +144,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   }
 
   // Computes dv and its gradient, and that of beta.
-  void value_gradients(std::int64_t t, int n, attention_kept<const V> r_of) {
+  void value_gradients(std::int64_t t, int n, attention_residuals<const V> r_of) {
     if (p_.key_gates)
       this->scale_to_end(n, scaled_);
     else
@@ -163,14 +163,14 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
         tile.add_later({p_of(q), 1, steps}, {out_grads(q) + pack * steps * W, W, steps * W}, j, n);
       V* const dv = dv_ + pack * steps * W;
       if (delta) {
-        tile.add_rest({n_, 1, steps}, {dv, W, steps * W}, j, n);
+        tile.add_rest({nd_, 1, steps}, {dv, W, steps * W}, j, n);
         simd::detail::unrolled<rows>([&](auto above) SCANREC_LAMBDA {
           constexpr int r = rows - 1 - above;
           simd::detail::unrolled<tile_type::packs>([&](auto p) SCANREC_LAMBDA {
             lane& x = tile.x[r][p];
             simd::detail::unrolled<above>([&](auto later) SCANREC_LAMBDA {
               constexpr int k = rows - 1 - later;
-              x = simd::fma(lane(n_[(j + k) * steps + j + r]), tile.x[k][p], x);
+              x = simd::fma(lane(nd_[(j + k) * steps + j + r]), tile.x[k][p], x);
             });
             V* const dots = dots_ + (j + r) * W;
             const V* const row = r_of.data + (pack + p) * r_of.by_pack + (j + r) * W;
@@ -260,9 +260,9 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   // Matrices of a chunk; *t are transposed, u_, dv_, do_ and *p are in packs.
   V *kp_, *scaled_, *xt_, *yt_, *rows_, *u_, *ut_, *dv_, *dvt_;
   V *qt_, *qp_, *do_, *dot_;
-  V *k_products_, *n_;     // k . k and -E (k . k)
+  V *k_products_, *nd_;    // k . k and -E (k . k)
   V *q_products_, *pd_;    // q . k and E (q . k)
-  V *m_, *em_, *w_, *ew_;  // M, -(E M + (E M)^T), W, E W
+  V *m_, *em_, *l_, *el_;  // M, -(E M + (E M)^T), L, E L
   V *k_norms_, *q_norms_;  // 1 / norm
   V *numbers_, *dots_;
   V* decayed_;  // with gates per key: e times keys and queries, transposed

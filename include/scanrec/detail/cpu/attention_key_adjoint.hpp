@@ -3,19 +3,19 @@
 //
 // In the notation of linear_attention_chunk_adjoint.hpp, and for one channel of keys,
 //
-//     dq[i] = e[i] (S dO[i]) + sum over j <= i of E[i][j] W[i][j] k[j]
+//     dq[i] = e[i] (S dO[i]) + sum over j <= i of E[i][j] L[i][j] k[j]
 //
 // is the last value of a linear recurrence, whose gates are those of the chunk:
 //
-//     h[j] = a[j] h[j-1] + W[i][j] k[j],      h[-1] = S dO[i],      dq[i] = h[i]
+//     h[j] = a[j] h[j-1] + L[i][j] k[j],      h[-1] = S dO[i],      dq[i] = h[i]
 //
 // Its adjoint gives the parts of dk and da that belong to q[i]:
 //
-//     g[i] = q[i],      g[j-1] = a[j] g[j],      dk[j] += W[i][j] g[j],      da[j] += g[j] h[j-1]
+//     g[i] = q[i],      g[j-1] = a[j] g[j],      dk[j] += L[i][j] g[j],      da[j] += g[j] h[j-1]
 //
 // With the delta rule there is the same recurrence with k[i], -dv[i] and -M instead of q[i], dO[i]
-// and W, and its last value is a part of dk[i]. Within a block of 8 steps, all recurrences run step
-// by step. They start at the border b before the block, from e[b-1] (S dO[i]) and a product of W
+// and L, and its last value is a part of dk[i]. Within a block of 8 steps, all recurrences run step
+// by step. They start at the border b before the block, from e[b-1] (S dO[i]) and a product of L
 // with the keys E[b-1][j] k[j] of earlier blocks. C[j] is the gradient of E[c-1][j] k[j], where c
 // is the border after the block. It contains G and all later steps. One more recurrence, with the
 // inputs C[j] k[j], gives what they add to dk and da. Nothing is divided by a gate.
@@ -33,7 +33,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class V>
 struct attention_key_rows {
   const V* x = nullptr;        // (step, lane): q or k
-  const V* weights = nullptr;  // (step, earlier step): W or -M
+  const V* weights = nullptr;  // (step, earlier step): L or -M
   V* sums = nullptr;  // (step, lane): S dO or -S dv; then the last values of the recurrences
   bool queries = true;
 };

@@ -27,7 +27,7 @@ struct attention_part {
 /// Rows r (linear_attention_chunk.hpp) of some steps: row i of a pack of columns begins at data +
 /// pack * by_pack + i * W.
 template <class V>
-struct attention_kept {
+struct attention_residuals {
   V* data = nullptr;
   std::int64_t by_pack = 0;
 };

@@ -59,7 +59,7 @@ class linear_attention_adjoint {
         zero_starts_(memory.take<bool>(segments.count)),
         states_(memory.take<V>(clipped_product(segments.steps / steps, state_size()))),
         list_(memory.take<attention_steps<V>>(segments.steps)),
-        kept_(memory.take<V>(p.beta.present() ? segments.steps * W * v_packs_ : 0)) {}
+        residuals_(memory.take<V>(p.beta.present() ? segments.steps * W * v_packs_ : 0)) {}
 
   /// Computes the gradients of a head. Calls turn(t) before gradients of the steps from t on are
   /// added to arrays that other heads share, and done(t) after that.
@@ -72,7 +72,7 @@ class linear_attention_adjoint {
     for (std::int64_t s = segments_.count - 1; s >= 0 && p_.time > 0; --s)
       for (int i = find_states(s) - 1; i >= 0; --i) {
         turn(list_[i].t);
-        const auto r = kept(list_[i]);
+        const auto r = residuals(list_[i]);
         chunk_.run(list_[i], {r.data, r.by_pack});
         done(list_[i].t);
       }
@@ -81,9 +81,9 @@ class linear_attention_adjoint {
 
  private:
   [[nodiscard]] std::int64_t state_size() const { return std::int64_t{p_.dk} * W * v_packs_; }
-  // The rows r of a chunk, in the memory of its segment.
-  [[nodiscard]] attention_kept<V> kept(const attention_steps<V>& c) const {
-    return {kept_ + c.t % segments_.steps * W, segments_.steps * W};
+  // The residuals r of a chunk, in the memory of its segment.
+  [[nodiscard]] attention_residuals<V> residuals(const attention_steps<V>& c) const {
+    return {residuals_ + c.t % segments_.steps * W, segments_.steps * W};
   }
   // Calls f(chunk) for the chunks of a segment, without states.
   template <class F>
@@ -121,7 +121,8 @@ class linear_attention_adjoint {
       });
     }
   }
-  // Computes the states before the chunks of a segment, and their rows r. Returns their number.
+  // Computes the states before the chunks of a segment, and their residuals r. Returns their
+  // number.
   int find_states(std::int64_t segment) {
     const std::int64_t end = std::min(p_.time, (segment + 1) * segments_.steps);
     V *state = starts_ + segment * state_size(), *next = states_;
@@ -134,11 +135,11 @@ class linear_attention_adjoint {
       const bool fold = c.t + c.n < end && !reset_at(c.t + c.n);
       if (!fold && !p_.beta.present()) return;
       forward_.resume(state, zero, next);
-      if (p_.beta.present()) forward_.keep_rows(kept(c));
+      if (p_.beta.present()) forward_.keep_residuals(residuals(c));
       forward_.append(c.t, c.n, fold);
       if (fold) state = next, next += state_size(), zero = false;
     });
-    forward_.keep_rows({});
+    forward_.keep_residuals({});
     return count;
   }
 
@@ -154,7 +155,7 @@ class linear_attention_adjoint {
   bool* zero_starts_;         // whether they are 0, and not stored
   V* states_;                 // states before the chunks of a segment, except the first
   attention_steps<V>* list_;  // chunks of a segment
-  V* kept_;                   // rows r of a segment, (column pack, step, lane)
+  V* residuals_;              // residuals r of a segment, (column pack, step, lane)
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -114,8 +114,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     this->resume_decays(from.gates, from.key_gates, n_, from.gate_steps);
   }
   [[nodiscard]] int count() const { return n_; }
-  /// Stores the rows r of the next steps, if `r` has memory.
-  void keep_rows(attention_kept<V> r) { kept_ = r; }
+  /// Stores the residuals r of the next steps, if `r` has memory.
+  void keep_residuals(attention_residuals<V> r) { residuals_ = r; }
   /// Loads a state of the part's only head into packs at `to`.
   void load_state(const row_array<V>& from, std::int64_t element, V* to) {
     for (int c = 0; c < part_.packs; ++c)
@@ -266,8 +266,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
         simd::detail::unrolled<r>([&](auto j) SCANREC_LAMBDA {
           x = simd::fma(lane(n[r * steps + i + j]), tile.x[j][p], x);
         });
-        if (kept_.data != nullptr)
-          store_lanes(kept_.data + (first + pack + p) * kept_.by_pack + (i + r) * W, x);
+        if (residuals_.data != nullptr)
+          store_lanes(residuals_.data + (first + pack + p) * residuals_.by_pack + (i + r) * W, x);
         x = simd::mul(lane(beta_[i + r]), x);
         store_lanes(u + p * steps * W + (i + r) * W, x);
       });
@@ -374,7 +374,7 @@ class linear_attention_chunk : attention_key_gates<V, W> {
   V* of_keys_;                      // (step, earlier step): -E (k . k)
   V* of_queries_;                   // (step, earlier step): E (q . k)
   V* out_;                          // outputs of a panel, in packs
-  attention_kept<V> kept_;
+  attention_residuals<V> residuals_;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -7,18 +7,18 @@
 //     du[j] = E[n-1][j] G^T k[j] + sum over i >= j of P[i][j] dO[i]
 //             - sum over i > j of N[i][j] dv[i],                     dv[j] = beta[j] du[j]
 //
-//     W = dO . u
+//     L = dO . u
 //     M = dv . u
 //
-//     dq[i] = e[i] S dO[i] + sum over j <= i of E[i][j] W[i][j] k[j]
+//     dq[i] = e[i] S dO[i] + sum over j <= i of E[i][j] L[i][j] k[j]
 //
-//     dk[j] = E[n-1][j] G u[j] - e[j] S dv[j] + sum over i >= j of E[i][j] W[i][j] q[i]
+//     dk[j] = E[n-1][j] G u[j] - e[j] S dv[j] + sum over i >= j of E[i][j] L[i][j] q[i]
 //             - sum over i of (E M + (E M)^T)[j][i] k[i]
 //
 //     dbeta[j] = du[j] . r[j]
 //     G'    = e[n-1] G + sum over i of e[i] (q[i] dO[i]^T - k[i] dv[i]^T)
 //
-// W is a lower triangle with its diagonal, and M one without. Without the delta rule, dv = du and
+// L is a lower triangle with its diagonal, and M one without. Without the delta rule, dv = du and
 // M = 0. G' is the gradient of the state before the chunk. The gradient of a gate is not divided by
 // the gate, so it is right for a gate of 0. With gates per key, e and E have a number per channel
 // of keys, and attention_key_adjoint.hpp computes dq, dk and the gradients of gates.
@@ -39,11 +39,11 @@ template <class V, int W>
 class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   using base = attention_adjoint_rows<V, W>;
   using base::add_rows, base::at, base::batch_, base::decays_, base::dots_, base::dv_, base::dvt_,
-      base::em_, base::ew_, base::grad_, base::head_, base::k_grad_, base::k_norms_, base::k_packs_,
+      base::em_, base::el_, base::grad_, base::head_, base::k_grad_, base::k_norms_, base::k_packs_,
       base::kp_, base::kt_, base::m_, base::numbers_, base::out_grads_t, base::out_head, base::p_,
       base::q_grad_, base::q_norms_, base::queries, base::query_packs, base::rows_, base::s_,
       base::scaled_, base::start_, base::state_pack, base::sum_of, base::times_columns,
-      base::transposed, base::u_, base::ut_, base::v_packs_, base::w_, base::xt_, base::yt_,
+      base::transposed, base::u_, base::ut_, base::v_packs_, base::l_, base::xt_, base::yt_,
       base::zero_grad_, base::zero_state_;
   using typename base::lane;
 
@@ -61,8 +61,8 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     gate_rows_ = memory.take<V>(channels * steps), gate_grads_ = memory.take<V>(channels * steps);
     parts_ = memory.take<attention_key_rows<V>>(1 + queries);
   }
-  /// Computes the gradients of a chunk. `r` are the rows r of its steps, with the delta rule.
-  void run(const attention_steps<V>& c, attention_kept<const V> r) {
+  /// Computes the gradients of a chunk. `r` are the residuals r of its steps, with the delta rule.
+  void run(const attention_steps<V>& c, attention_residuals<const V> r) {
     const std::int64_t t = c.t;
     const int n = c.n;
     s_ = c.state, zero_state_ = c.zero_state;
@@ -113,9 +113,9 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     }
   }
   void query_gradients(int q, std::int64_t t, int n) {
-    V* const ew = ew_ + q * steps * steps;
-    this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, w_, ew);
-    add_products(n, w_, base::q_products_ + q * steps * steps, false);
+    V* const el = el_ + q * steps * steps;
+    this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el);
+    add_products(n, l_, base::q_products_ + q * steps * steps, false);
     if (zero_state_) {
       std::fill_n(rows_, transposed(p_.dk), V(0));
     } else {
@@ -127,7 +127,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     for_tiles<V>(0, n, k_packs_, [&](auto size, int i, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       V* const rows = rows_ + (pack * steps + i) * W;
-      const V *const k = kp_ + pack * steps * W, *const of = ew + i * steps;
+      const V *const k = kp_ + pack * steps * W, *const of = el + i * steps;
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { x = at(rows + p * steps * W + r * W); });
       tile.add_product({of, steps, 1}, {k, W, steps * W}, i);
@@ -162,7 +162,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { x = at(rows + p * steps * W + r * W); });
       for (int q = 0; q < p_.queries(); ++q)
-        tile.add_later({ew_ + q * steps * steps, 1, steps},
+        tile.add_later({el_ + q * steps * steps, 1, steps},
                        {query_packs(q) + pack * steps * W, W, steps * W}, j, n);
       if (delta)
         tile.add_product({em_ + j * steps, steps, 1}, {kp_ + pack * steps * W, W, steps * W}, n);
@@ -193,9 +193,9 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   // Computes the gradients of queries, keys and gates.
   void with_key_gates(std::int64_t t, int n) {
     const int count = p_.queries(), delta = p_.beta.present() ? 1 : 0;
-    std::fill_n(decays_, steps * steps, V(1));  // of the triangles W and M
+    std::fill_n(decays_, steps * steps, V(1));  // of the triangles L and M
     for (int q = 0; q < count; ++q) {
-      this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, w_, ew_ + q * steps * steps);
+      this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el_ + q * steps * steps);
       if (zero_state_) continue;
       times_columns(s_, out_grads_t(q), n, xt_);
       this->to_packs(xt_, start_, n, queries(q));
@@ -216,7 +216,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     for (int c = 0; c < k_packs_; ++c) {
       const int first = c * steps * W;
       for (int q = 0; q < count; ++q)
-        parts_[q] = {query_packs(q) + first, ew_ + q * steps * steps, queries(q) + first, true};
+        parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, queries(q) + first, true};
       if (delta) parts_[count] = {kp_ + first, em_, yt_ + first, false};
       attention_key_adjoint<V, W> work(n, gate_rows_ + first, kp_ + first,
                                        zero_state_ ? nullptr : base::g_.borders + c * W,
@@ -248,7 +248,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   }
 
   // With gates per head.
-  V* z_ = nullptr;                         // W (q . k) - M (k . k), strictly below the diagonal
+  V* z_ = nullptr;                         // L (q . k) - M (k . k), strictly below the diagonal
   V *alpha_ = nullptr, *gamma_ = nullptr;  // q . S dO - k . S dv, and k . G u
   // With gates per key: gates and their gradients, in packs.
   V *gate_rows_ = nullptr, *gate_grads_ = nullptr;
