@@ -19,6 +19,7 @@
 
 #include "catch.hpp"
 #include "guarded.hpp"
+#include "linear_attention_kernels.hpp"
 #include "linear_attention_reference.hpp"
 #include "reference.hpp"
 
