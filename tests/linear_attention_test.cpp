@@ -358,7 +358,7 @@ TEST_CASE("linear attention of one key and one value is a linear scan", "[linear
     std::vector<double> x(1200), start(6);
     for (std::int64_t i = 0; i < 6; ++i)
       start[static_cast<std::size_t>(i)] = c.in.initial(i / 3, 0, 0, i % 3);
-    linear_scan(sequence_view<const double>(c.in.gate.numbers.data(), shape),
+    linear_scan(sequential{}, sequence_view<const double>(c.in.gate.numbers.data(), shape),
                 sequence_view<const double>(c.in.v.numbers.data(), shape),
                 sequence_view<double>(x.data(), shape),
                 {.order = order, .initial_state = state_view<const double>(start.data(), shape)});
