@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -435,8 +436,11 @@ TEST_CASE("the adjoint of linear attention refuses invalid arguments by name and
     return at(offset, {.batch = 2, .time = 40, .channel = channels, .group = heads});
   };
   const extents state{.batch = 2, .time = 4, .channel = 5, .group = 6};
+  using change_of =
+      std::function<void(linear_attention_arrays<float>&, stored_sequence<const float>&,
+                         linear_attention_gradients<float>&, linear_attention_vjp_options<float>&)>;
   // Gradients of distinct arrays are 2500 elements apart.
-  const auto with = [&](auto change) {
+  const auto with = [&](const change_of& change) {
     linear_attention_arrays<float> arrays{
         .query = steps(4, 6, 0), .key = steps(4, 3, 0), .value = steps(5, 6, 0)};
     arrays.gate = steps(1, 6, 0), arrays.beta = steps(1, 6, 0);
