@@ -165,8 +165,10 @@ std::vector<row> bench::rows(bool quick) {
         workload stored = quick ? small : layer;
         stored.name = "bfloat16";
         all.push_back(make_row<scanrec::bfloat16>(stored, what, of, threads));
+#if !defined(SCANREC_BENCH_ALL_TYPES) || SCANREC_BENCH_ALL_TYPES
         stored.name = "double";
         all.push_back(make_row<double>(stored, what, of, threads));
+#endif
       }
       for (const rule of : {linear, delta, key_gated, key_gated_delta})
         all.push_back(make_row<float>(quick ? small : layer, what, of, threads));
