@@ -232,7 +232,7 @@ std::shared_ptr<tested::guarded_memory> add_workspace(Backend& on, std::int64_t 
   return memory;
 }
 
-/// A factor of error bounds. Kernels round products of gates of keys up to 17 times. The size of a
+/// A factor of error bounds. A product of gates per key has up to 31 roundings, and the size of a
 /// head is a mean over its channels, of which only few may have slow decay.
 inline double key_factor(const problem& p) { return p.key_gates ? 2 : 1; }
 

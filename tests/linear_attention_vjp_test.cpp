@@ -465,6 +465,10 @@ TEST_CASE("the adjoint of linear attention refuses invalid arguments by name and
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.key = steps(4, 6, 5000); }) == "key_grad");
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.value = steps(4, 6, 7500); }) == "value_grad");
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.gate = steps(4, 6, 10000); }) == "gate_grad");
+  CHECK(with([&](auto& a, auto&, auto&, auto&) { a.gate = steps(4, 6, 0); }) == "gate_grad");
+  CHECK(with([&](auto& a, auto&, auto& g, auto&) {
+          a.gate = steps(4, 6, 0), g.gate = steps(4, 6, 10000);
+        }).empty());
   CHECK(with([&](auto&, auto&, auto& g, auto&) { g.beta = steps(1, 3, 12500); }) == "beta_grad");
   CHECK(with([&](auto&, auto&, auto& g, auto&) {
           g.initial_state = at(15000, {.batch = 2, .time = 5, .channel = 4, .group = 6});

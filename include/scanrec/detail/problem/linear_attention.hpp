@@ -112,18 +112,11 @@ class linear_attention_call : call_arrays<V> {
     const std::int64_t heads = std::max(query_.group, value_.group);
     return this->template checked_rows<E>(name, of, like_value(value_.channel, heads));
   }
-  /// One number per step and head.
+  /// One number, or `channels` numbers, per step and head.
   template <class E>
-  row_array<V> numbers(const char* name, const stored_sequence<E>& of) {
-    return this->template checked_rows<E>(name, of, like_value(1, value_.group));
-  }
-  /// One number per step and head, or one per step and channel of keys.
-  template <class E>
-  row_array<V> gates(const char* name, const stored_sequence<E>& of) {
-    if (of.shape().channel != key_.channel)
-      return this->template checked_rows<E>(name, of, like_value(1, value_.group),
-                                            ", or as many channels as 'key'");
-    return this->template checked_rows<E>(name, of, like_value(key_.channel, value_.group));
+  row_array<V> numbers(const char* name, const stored_sequence<E>& of, std::int64_t channels = 1,
+                       const char* more = "") {
+    return this->template checked_rows<E>(name, of, like_value(channels, value_.group), more);
   }
   /// `count` states per sequence.
   template <class E>
@@ -158,8 +151,9 @@ class linear_attention_call : call_arrays<V> {
     p.q = queries("query", arrays.query);
     p.k = keys("key", arrays.key);
     p.v = values("value", arrays.value);
-    p.key_gates = arrays.gate.shape().channel > 1;
-    p.gate = gates("gate", arrays.gate);
+    p.key_gates = p.dk > 1 && arrays.gate.shape().channel == p.dk;
+    p.gate = p.key_gates ? numbers("gate", arrays.gate, p.dk)
+                         : numbers("gate", arrays.gate, 1, ", or as many channels as 'key'");
     p.beta = numbers("beta", arrays.beta);
     p.initial = matrices("initial_state", options.initial_state);
     p.resets = resets(options.resets);
@@ -183,8 +177,12 @@ class linear_attention_call : call_arrays<V> {
     if (p.stream->shape() != wanted)
       refuse("stream", text("states of shape ", wanted), text(p.stream->shape()));
     if (p.stream->begun() && p.key_gates != p.stream->has_key_gates())
-      refuse("gate", "gates per head or per key, as in earlier calls of the stream",
-             p.key_gates ? "gates per key" : "none or gates per head");
+      refuse("gate",
+             p.key_gates ? "one channel, or no array, as in earlier calls of the stream"
+                         : "as many channels as 'key', as in earlier calls of the stream",
+             p.key_gates        ? text(p.dk, " channels")
+             : p.gate.present() ? "one channel"
+                                : "no array");
     if (this->reverse_) refuse("order", "forward, since a stream is passed", "reverse");
     if (p.states.present())
       refuse("states", "an absent array, since a stream is passed", "an array");
@@ -240,8 +238,7 @@ linear_attention_vjp_problem<V> make_linear_attention_vjp(
   p.q_grad = c.queries("query_grad", gradients.query);
   p.k_grad = c.keys("key_grad", gradients.key);
   p.v_grad = c.values("value_grad", gradients.value);
-  p.gate_grad = p.key_gates ? c.gates("gate_grad", gradients.gate)
-                            : c.numbers("gate_grad", gradients.gate);
+  p.gate_grad = c.numbers("gate_grad", gradients.gate, p.key_gates ? p.dk : 1);
   p.beta_grad = c.numbers("beta_grad", gradients.beta);
   p.initial_grad = c.matrices("initial_grad", gradients.initial_state);
   if (!gradients.gate.absent() && arrays.gate.absent())
