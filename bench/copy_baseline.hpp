@@ -104,6 +104,7 @@ inline void run_baseline(traffic moved, const read_arrays& in, const written_arr
   run_if(std::integer_sequence<int, 4, 2>{});
   run_if(std::integer_sequence<int, 4, 3>{});
   run_if(std::integer_sequence<int, 5, 3>{});
+  run_if(std::integer_sequence<int, 5, 4>{});
   if (!found) throw std::logic_error("no copy baseline for these numbers of arrays");
 }
 

@@ -7,8 +7,9 @@
 // (multiply_adds_per_step below), and peak_GF/s is that of the arithmetic baseline.
 // fraction_of_arithmetic and fraction_of_baseline are the times of the two limits divided by that
 // of the call. The copy baseline reads query, key and value, and writes one array. For the vjp it
-// also reads the gradient of the outputs, and writes three arrays. For a single step it reads and
-// writes one state per head. Rows of bfloat16 compute in floats.
+// also reads the gradient of the outputs, and writes three arrays. Gates per key, and in the vjp
+// their gradients, are one array more. For a single step it reads and writes one state per head.
+// Rows of bfloat16 compute in floats.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,10 +44,11 @@ struct workload {
 
 /// Useful multiply-adds per step and head. In chunks of C = 32 steps, each product of the state
 /// with the rows of a chunk takes d^2 per step. Each product of the rows with each other, or with a
-/// triangle, takes C / 2 d.
+/// triangle, takes C d / 2.
 ///
-///   forward: S k (delta rule), S q and the update of S; q k, k k (delta rule), and triangles times
-///   v vjp:     the recomputed updates, and two products per product of the forward call
+///   forward: S k (delta rule), S q, update of S; q k, k k (delta rule), triangles times v
+///
+///   vjp: the recomputed updates, and two products per product of the forward call
 ///
 /// So a forward call has 2 or 3 products with the state and 2 or 4 others. Its vjp has 5 or 8 and 5
 /// or 11: 2.5 and 2.7 times as many. The products of gates per key with rows are not counted.
@@ -112,12 +114,16 @@ void measure_call(runner& by, const workload& w, call what, rule of, int threads
 
   const auto at = [](auto* p) { return reinterpret_cast<float*>(p); };
   const bool back = what == call::vjp, one_step = w.time == 1;
-  const traffic moved = one_step ? traffic{1, 1} : back ? traffic{4, 3} : traffic{3, 1};
+  const int gates = has_key_gates(of) ? 1 : 0;
+  const traffic moved = one_step ? traffic{1, 1}
+                        : back   ? traffic{4 + gates, 3 + gates}
+                                 : traffic{3 + gates, 1};
   const std::int64_t bytes =
       one_step ? w.batch * w.heads * w.d * w.d * static_cast<std::int64_t>(sizeof(V))
                : w.batch * w.time * w.heads * w.d * static_cast<std::int64_t>(sizeof(T));
-  read_arrays in{at(x.query), at(x.key), at(x.value), at(x.out_grad)};
-  written_arrays out{at(back ? x.query_grad : x.out), at(x.key_grad), at(x.value_grad)};
+  read_arrays in{at(x.query), at(x.key), at(x.value), at(back ? x.out_grad : x.gate), at(x.gate)};
+  written_arrays out{at(back ? x.query_grad : x.out), at(x.key_grad), at(x.value_grad),
+                     at(x.gate_grad)};
   if (one_step) in[0] = at(x.initial_state), out[0] = at(x.final_state);
   const auto baseline = [&](bool stream) { run_baseline(moved, in, out, bytes, stream, workers); };
   const std::vector<double> seconds =

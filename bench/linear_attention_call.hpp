@@ -10,9 +10,9 @@
 namespace bench {
 
 /// The arrays of a call. T: element type, V: compute type. Queries, keys, values and outputs are
-/// (batch, time, heads, d), gates (batch, time, heads, gate_channels), 1 or d channels, betas
-/// (batch, time, heads), states (batch, heads, d, d). All
-/// are contiguous. A null pointer stands for an absent array.
+/// (batch, time, heads, d), gates (batch, time, heads, gate_channels), where gate_channels is 1 or
+/// d, betas (batch, time, heads), and states (batch, heads, d, d). All are contiguous. A null
+/// pointer stands for an absent array.
 template <class T, class V = scanrec::compute_t<T>>
 struct attention_call {
   std::int64_t batch = 1, time = 1, heads = 1, d = 1, gate_channels = 1;

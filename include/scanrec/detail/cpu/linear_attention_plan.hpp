@@ -15,14 +15,15 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Multiply-adds per step of a head.
 struct attention_costs {
-  std::int64_t of_task = 0;    // triangles, which every block of columns needs
+  std::int64_t of_task = 0;    // triangles and gates per key, which every block of columns needs
   std::int64_t of_column = 0;  // products with the state and with the triangles
 
   template <class V>
   static attention_costs of(const linear_attention_problem<V>& p) {
     constexpr std::int64_t steps = attention_limits::steps;
     const std::int64_t reads = p.queries() + (p.beta.present() ? 1 : 0);
-    return {reads * p.dk * steps * 3 / 4, (reads + 1) * p.dk + reads * steps / 2};
+    const std::int64_t gates = p.key_gates ? 20 + 9 * reads : 0;
+    return {reads * p.dk * steps * 3 / 4 + gates * p.dk, (reads + 1) * p.dk + reads * steps / 2};
   }
 };
 
