@@ -11,9 +11,10 @@
 #include <scanrec/views.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-/// Steps of a chunk of linear attention, and limits of its shapes.
+/// Steps of a chunk of linear attention, and of its blocks with gates per key, and limits of
+/// shapes.
 struct attention_limits {
-  static constexpr int steps = 32;
+  static constexpr int steps = 32, block = 8;
   static constexpr std::int64_t most_width = 4096, most_heads = 1 << 20;  // dk and dv; heads
 };
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -21,19 +21,21 @@ class linear_attention_run;
 template <class V, int W>
 class linear_attention_chunk;
 
-/// Gates per key of the steps of a chunk so far, and keys that they decay. `channels` is dk rounded
+/// Memory for the gates per key of a chunk and the keys that they decay
+/// (detail/cpu/attention_key_gates.hpp). A stream keeps it between calls. `channels` is dk rounded
 /// up to packs.
 template <class V>
 struct attention_gate_rows {
-  static constexpr int steps = attention_limits::steps, block = 8;
+  static constexpr int steps = attention_limits::steps, block = attention_limits::block;
   double* total = nullptr;  // (channel): e of the last step, or its logarithm
   V* within = nullptr;      // (channel): F of the last step
   V* borders = nullptr;     // (block, channel): e[b-1]
   V* stored = nullptr;      // gates as in their array, in packs
   V* gates = nullptr;       // a, transposed
-  V* keys = nullptr;  // E[b-1][j] k[j], or E[i][j] k[j] in the block of the last step i, transposed
+  // Transposed: E[i][j] k[j] in the block of the last step i, and E[b-1][j] k[j] before it.
+  V* keys = nullptr;
 
-  /// Bytes of these arrays, a multiple of 64.
+  /// Bytes of these arrays. A multiple of 64 if `channels` is one of 16 (double: 8).
   static std::int64_t bytes(std::int64_t channels) {
     return channels * ((3 * steps + steps / block + 1) * static_cast<std::int64_t>(sizeof(V)) +
                        static_cast<std::int64_t>(sizeof(double)));
@@ -63,7 +65,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Memory  per sequence and head dk dv' + 32 (dk' + dv') numbers of type V, where ' means rounded
 ///         up to 16 (double: 8), and at most 384 bytes. Gates per key: 101 dk' numbers of type V
-///         and dk' of type double more.
+///         and dk' of type double more. The first call allocates these. If that fails with
+///         std::bad_alloc, the stream has not begun.
 /// Throws  after a call that throws anything but argument_error, clear the stream: some heads may
 ///         have advanced.
 /// Threads Calls that use one stream must not run at the same time.
@@ -103,7 +106,7 @@ class linear_attention_stream {
   [[nodiscard]] const extents& shape() const { return shape_; }
   /// Whether a call has used this stream since it was made or cleared.
   [[nodiscard]] bool begun() const { return begun_; }
-  /// Whether these calls had gates per key.
+  /// Whether the calls since it was made or cleared had gates per key.
   [[nodiscard]] bool has_key_gates() const { return begun_ && gate_memory_ != nullptr; }
   /// Sets all states to 0.
   void clear() {

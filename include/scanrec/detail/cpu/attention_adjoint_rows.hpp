@@ -262,7 +262,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   V *qt_, *qp_, *do_, *dot_;
   V *k_products_, *nd_;    // k . k and -E (k . k)
   V *q_products_, *pd_;    // q . k and E (q . k)
-  V *m_, *em_, *l_, *el_;  // M, -(E M + (E M)^T), L, E L
+  V *m_, *em_, *l_, *el_;  // M, -(E M + (E M)^T), L, E L; with gates per key: M, -M, L, L
   V *k_norms_, *q_norms_;  // 1 / norm
   V *numbers_, *dots_;
   V* decayed_;  // with gates per key: e times keys and queries, transposed

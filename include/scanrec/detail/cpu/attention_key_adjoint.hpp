@@ -14,11 +14,14 @@
 //     g[i] = q[i],      g[j-1] = a[j] g[j],      dk[j] += L[i][j] g[j],      da[j] += g[j] h[j-1]
 //
 // With the delta rule there is the same recurrence with k[i], -dv[i] and -M instead of q[i], dO[i]
-// and L, and its last value is a part of dk[i]. Within a block of 8 steps, all recurrences run step
-// by step. They start at the border b before the block, from e[b-1] (S dO[i]) and a product of L
-// with the keys E[b-1][j] k[j] of earlier blocks. C[j] is the gradient of E[c-1][j] k[j], where c
-// is the border after the block. It contains G and all later steps. One more recurrence, with the
-// inputs C[j] k[j], gives what they add to dk and da. Nothing is divided by a gate.
+// and L, and its last value is a part of dk[i].
+//
+// Within a block of 8 steps, all recurrences run step by step. Let b be the first step of the
+// block, and end the step after it. The values h[b-1] are e[b-1] (S dO[i]) plus a product of L with
+// the keys E[b-1][j] k[j] of earlier blocks. C[j] is the gradient of E[end-1][j] k[j] that comes
+// from G and from later blocks, and s that of e[end-1]. One more recurrence gives their parts of dk
+// and da: its inputs are C[j] k[j], and it starts from e[b-1] s plus the sum of E[b-1][j] k[j] C[j]
+// over the earlier j. Nothing is divided by a gate.
 #pragma once
 
 #include <algorithm>
@@ -29,19 +32,19 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Queries or keys of a pack of channels, and what the kernel computes from them.
+/// A pack of channels of queries or keys, and what belongs to their recurrences, one per step.
 template <class V>
 struct attention_key_rows {
   const V* x = nullptr;        // (step, lane): q or k
   const V* weights = nullptr;  // (step, earlier step): L or -M
-  V* sums = nullptr;  // (step, lane): S dO or -S dv; then the last values of the recurrences
+  V* sums = nullptr;           // (step, lane): S dO or -S dv; then the last values
   bool queries = true;
 };
 
 /// The gradients of a pack of channels of a chunk.
 template <class V, int W>
 class attention_key_adjoint {
-  static constexpr int steps = attention_limits::steps, block = attention_gate_rows<V>::block;
+  static constexpr int steps = attention_limits::steps, block = attention_limits::block;
   using lane = simd::lane_t<V, W>;
 
  public:
@@ -60,8 +63,8 @@ class attention_key_adjoint {
         store_lanes(decayed(b) + j * W, simd::mul(rest, at(decayed(b - block), j)));
     }
   }
-  /// `c` has G u, and is overwritten. `s` is the sum of S G over the columns of the state. Replaces
-  /// `dk` and `da` by the gradients of keys and gates.
+  /// `c` has G u, and is overwritten. `s` are the row sums of S times G, element by element. Sets
+  /// dk and da, and replaces the sums of the parts by the last values of their recurrences.
   void run(V* c, lane s, const attention_key_rows<V>* parts, int count, V* dk, V* da) {
     c_ = c, s_ = s, dk_ = dk, da_ = da;
     for (int b = (n_ - 1) / block * block; b >= 0; b -= block) {
@@ -79,8 +82,8 @@ class attention_key_adjoint {
   // The first keys, times decays up to the border b.
   V* decayed(int b) { return decayed_ + b * (b - block) / (2 * block) * W; }
 
-  // Computes what later steps and G add to the gradients of a block. Then moves C of earlier steps,
-  // and the sum of S G, to the border before the block.
+  // Computes the parts of the gradients of a block that come from later steps and from G. Then
+  // moves C of earlier steps, and the sum of S G, to the border before the block.
   void later_steps(int b, int end) {
     lane x = simd::constant<lane>(0), y = simd::constant<lane>(1);
     if (starts_ != nullptr) x = simd::mul(load_lanes<lane>(starts_ + b / block * by_block_), s_);
@@ -99,16 +102,15 @@ class attention_key_adjoint {
   }
   // Runs the recurrences of the steps of a block, and their adjoints.
   void own_steps(int b, int end, const attention_key_rows<V>& part) {
-    // `product` has F x.
-    V product[block * W];
+    V product[block * W];  // F x
     lane f = simd::constant<lane>(1);
     for (int i = b; i < end; ++i) {
       f = simd::mul(f, at(a_, i));
       const lane x = simd::mul(f, at(part.x, i));
       store_lanes(product + (i - b) * W, x);
-      s_ = simd::fma(x, at(part.sums, i), s_);
+      if (starts_ != nullptr) s_ = simd::fma(x, at(part.sums, i), s_);
     }
-    first_values(b, end, part);
+    initial_values(b, end, part);
     lane g[block], h[block], before[block][block];
     for (int i = b; i < end; ++i) g[i - b] = at(part.x, i), h[i - b] = at(part.sums, i);
     for (int t = b; t < end; ++t)
@@ -140,8 +142,8 @@ class attention_key_adjoint {
     };
     attention_tiles<V, 1>::down(0, b, 0, to_earlier);
   }
-  // The first values of the recurrences of a block: the sums over the steps before it and S.
-  void first_values(int b, int end, const attention_key_rows<V>& part) {
+  // The values h[b-1] of the recurrences of a block.
+  void initial_values(int b, int end, const attention_key_rows<V>& part) {
     const auto f = [&](auto size, int i, int) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, 1> tile;
       tile.clear();

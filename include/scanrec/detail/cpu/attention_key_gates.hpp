@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gates per key channel of a chunk of linear attention, and the triangles of the keys that they
-// decay.
+// Products of gates per key, the keys and queries that they decay, and the triangles of a chunk of
+// linear attention.
 //
 // The products of gates E[i][j] = a[j+1] ... a[i] and e[i] = a[0] ... a[i] have a number per
-// channel of keys. So an element of a triangle is a sum over channels, of products x[i] E[i][j]
+// channel of keys, and e[-1] = 1. An element of a triangle is the sum over channels of x[i] E[i][j]
 // k[j], for queries or keys x.
 //
-// Steps are in blocks of 8. Let b be the first step of the block of i, and F[i] = a[b] ... a[i].
-// Then e[i] = F[i] e[b-1]. If j is in an earlier block, E[i][j] = F[i] E[b-1][j], and the element
-// is the dot product of the rows F[i] x[i] and E[b-1][j] k[j]. If j is in the same block, k[j] is
-// multiplied by one gate after the other. So there are no quotients, and gates of at most 1 only
-// make numbers smaller.
+// The chunk is divided into blocks of 8 steps. Let b be the first step of the block of i, and F[i]
+// = a[b] ... a[i]. Then e[i] = F[i] e[b-1]. If j is in an earlier block, E[i][j] = F[i] E[b-1][j],
+// and the element is the dot product of the rows F[i] x[i] and E[b-1][j] k[j]. If j is in the same
+// block, k[j] is multiplied by one gate after the other. So there are no quotients, and gates of
+// magnitude at most 1 make no number larger.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class attention_key_gates : protected attention_rows<V, W> {
  protected:
   using base::at, base::k_packs_, base::kt_, base::p_, base::start_;
   using typename base::lane;
-  static constexpr int block = rows::block;
+  static constexpr int block = attention_limits::block;
 
   attention_key_gates(const linear_attention_problem<V>& p, arena& memory)
       : base(p, memory),
@@ -53,15 +53,15 @@ class attention_key_gates : protected attention_rows<V, W> {
   // Loads gates of the steps [begin, end) of the chunk, and computes their products.
   void load_decays(std::int64_t batch, int head, std::int64_t t, int begin, int end) {
     if (!p_.key_gates) return base::load_decays(batch, head, t, begin, end);
-    std::fill_n(start_, steps, V(1));  // decays are factors of queries and keys
+    std::fill_n(start_, steps, V(1));  // e is a factor of queries and keys instead
     for (int c = 0; c < k_packs_; ++c)
       p_.gate.template load<W>(p_.gate.at(batch, t, c * W, head), end - begin,
                                std::min(W, p_.dk - c * W), g_.stored + (c * steps + begin) * W);
     take_gates(begin, end);
   }
-  // Computes rows [begin, end) of triangles, and e times keys and queries. each(f) calls f(x, e x,
-  // triangle, negative) for queries and keys x, which are transposed. May change earlier columns
-  // of e x.
+  // Computes rows [begin, end) of triangles, and e times keys and queries. each(f) calls f(x,
+  // decayed, triangle, negative) for the keys and each of the queries x, which are transposed.
+  // `decayed` receives F x, and then e x. Earlier columns of its packs and blocks are overwritten.
   template <class Each>
   void key_triangles(int begin, int end, Each each) {
     each([&](const V* x, V* decayed, V*, bool) { decay_in_block(x, begin, end, decayed); });
@@ -84,13 +84,13 @@ class attention_key_gates : protected attention_rows<V, W> {
       }
     each([&](const V*, V* decayed, V*, bool) { decay_from_start(decayed, begin, end); });
   }
-  // Sets columns [begin, end) of `to` to F x.
+  // Sets `to` to F x, in the packs that contain columns [begin, end).
   void decay_in_block(const V* x, int begin, int end, V* to) const {
     for (int d = 0; d < p_.dk; ++d)
       for (int i = begin / W * W; i < end; i += W)
         store_lanes(to + d * steps + i, simd::mul(at(ft_ + d * steps + i), at(x + d * steps + i)));
   }
-  // Turns columns [begin, end) of F x into columns of e x. In the first block, e = F.
+  // Turns F x into e x, in the blocks that contain columns [begin, end). In the first block, e = F.
   void decay_from_start(V* x, int begin, int end) const {
     for (int d = 0; d < p_.dk; ++d)
       for (int first = std::max(begin / block, 1) * block; first < end; first += block)
@@ -121,11 +121,11 @@ class attention_key_gates : protected attention_rows<V, W> {
   }
 
   rows g_;
-  V* ft_;          // F of the steps that are appended, transposed
+  V* ft_;          // F of the steps of the last append, transposed
   V* end_decays_;  // (channel)
 
  private:
-  // Rows of own_blocks(): one register, or a block if that is more.
+  // Steps that own_blocks() processes together: one register or one block, whichever is more.
   static constexpr int unit = std::max(block, simd::leaf_lanes<V>);
 
   static void multiply_block(V* x, V factor) {
@@ -170,7 +170,7 @@ class attention_key_gates : protected attention_rows<V, W> {
       std::copy_n(x, lanes, to + l);
     }
   }
-  // Appends the key of step i, and decays those before it in its block.
+  // Multiplies the keys before step i in its block by a[i], and appends k[i].
   void append_key(int i) {
     for (int d = 0; d < p_.dk; ++d) {
       V* const keys = g_.keys + d * steps;
@@ -179,7 +179,8 @@ class attention_key_gates : protected attention_rows<V, W> {
       keys[i] = kt_[d * steps + i];
     }
   }
-  // Decays the keys up to the end of a block.
+  // Multiplies the keys before a block by its gates. Sets its own keys to E[i][j] k[j], where i is
+  // its last step.
   void end_block(int first) {
     for (int d = 0; d < p_.dk; ++d) {
       V* const keys = g_.keys + d * steps;
@@ -190,7 +191,7 @@ class attention_key_gates : protected attention_rows<V, W> {
       std::copy_n(of, block, keys + first);
     }
   }
-  // The rows of a block, for the steps of earlier blocks. x is F times queries or keys.
+  // The rows of a block, in the columns of earlier blocks. x is F times queries or keys.
   void earlier_blocks(int first, const V* x, V* to, bool negative) const {
     const auto f = [&](auto size, int i, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, 1> tile;
@@ -203,7 +204,7 @@ class attention_key_gates : protected attention_rows<V, W> {
     for (int pack = 0; pack * W < first; ++pack)
       attention_tiles<V, 1>::down(first, first + block, pack, f);
   }
-  // The rows [first, first + unit), for the steps of their own blocks. Lane i of sums[back] is the
+  // The rows [first, first + unit), in the columns of their own blocks. Lane i of sums[back] is the
   // element of step first + i and the step `back` before it.
   void own_blocks(int first, const V* x, V* to, bool negative) const {
     using lanes = simd::lane_t<V, unit>;

@@ -87,7 +87,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
 
   /// Appends n steps, from step t of the sequence, and stores their outputs. With `fold`, then
   /// replaces the states by those after these steps and starts a new chunk. Keys and values
-  /// are kept for one head only. So with several heads, all appends but the last must fold.
+  /// are kept for one head only. So with several heads, an append that does not fold must be the
+  /// last one, or be followed by clear().
   void append(std::int64_t t, int n, bool fold) {
     loaded_key_ = loaded_query_ = -1;
     for (int head = 0; head < part_.heads; ++head) append_to(head, t, n, fold);
@@ -167,7 +168,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
   }
   [[nodiscard]] V* values(int c) const { return u_ + std::int64_t{c} * steps * W; }
   [[nodiscard]] V* queries_of(int q) const { return qt_ + q * base::transposed(p_.dk); }
-  // e times queries or keys, with gates per key. Otherwise e is a factor of products with them.
+  // With gates per key, e times queries or keys. Otherwise queries or keys themselves, since e is a
+  // factor of products with them.
   [[nodiscard]] V* decayed_queries(int q) const {
     return p_.key_gates ? decayed_ + (1 + q) * base::transposed(p_.dk) : queries_of(q);
   }
@@ -224,8 +226,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     }
   }
 
-  // Computes rows [begin, end) of the triangles. With gates per key, also of e times keys and
-  // queries.
+  // Computes rows [begin, end) of the triangles. With gates per key, also columns [begin, end) of e
+  // times keys and queries.
   void triangles(int begin, int end) {
     if (!p_.key_gates) {
       if (p_.beta.present()) this->triangle(kt_, kt_, p_.dk, begin, end, nullptr, of_keys_, true);
