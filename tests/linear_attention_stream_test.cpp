@@ -254,6 +254,11 @@ TEST_CASE("streams refuse invalid arguments by name", "[linear_attention]") {
   linear_attention_stream<float> of_keys(p.states_of());
   CHECK((run(per_key, of_keys).empty() && of_keys.has_key_gates()));
   CHECK(run(c, of_keys) == "gate");
+  CHECK(refused([&] {
+          auto arrays = per_key.arrays();
+          arrays.gates = gate_form::factor;
+          linear_attention(arrays, per_key.out.view(), {.stream = &of_keys});
+        }) == "gates");
   of_keys.clear();
   CHECK((run(c, of_keys).empty() && !of_keys.has_key_gates()));
   CHECK(stream.steps(0) == 16);

@@ -89,7 +89,10 @@ class linear_attention_stream {
     clear();
   }
   linear_attention_stream(const linear_attention_stream& other)
-      : shape_(other.shape_), begun_(other.begun_), lanes_(other.lanes_) {
+      : shape_(other.shape_),
+        begun_(other.begun_),
+        logarithms_(other.logarithms_),
+        lanes_(other.lanes_) {
     memory_ = allocate(head_bytes());
     std::copy_n(other.memory_.get(), bytes(head_bytes()), memory_.get());
     if (other.gate_memory_ == nullptr) return;
@@ -108,6 +111,8 @@ class linear_attention_stream {
   [[nodiscard]] bool begun() const { return begun_; }
   /// Whether the calls since it was made or cleared had gates per key.
   [[nodiscard]] bool has_key_gates() const { return begun_ && gate_memory_ != nullptr; }
+  /// Whether their gates were logarithms.
+  [[nodiscard]] bool has_logarithms() const { return logarithms_; }
   /// Sets all states to 0.
   void clear() {
     begun_ = false, lanes_ = 0, gate_memory_.reset();
@@ -118,8 +123,8 @@ class linear_attention_stream {
     check_batch(batch);
     return header(batch * shape_.group)->steps;
   }
-  /// Drops the last `count` steps of a sequence. They must belong to the current chunk: to be
-  /// able to undo steps that complete a chunk, copy the stream first.
+  /// Drops the last `count` steps of a sequence. They must belong to the current chunk, which
+  /// begins every 32nd step and at a reset. To be able to undo more, copy the stream first.
   void drop(std::int64_t batch, int count) {
     const int have = steps(batch);
     if (count < 0 || count > have)
@@ -166,12 +171,12 @@ class linear_attention_stream {
   }
   // Begins a call. Returns whether it is the first one. Refuses a backend whose packs have another
   // size than those of earlier calls.
-  bool begin(int lanes, bool key_gates) {
+  bool begin(int lanes, bool key_gates, bool logarithms) {
     if (!begun_ && key_gates) gate_memory_ = allocate(gate_bytes());
     if (begun_ && lanes != lanes_)
       detail::refuse("linear_attention", "stream", "the backend of its earlier calls",
                      "another backend");
-    lanes_ = lanes;
+    lanes_ = lanes, logarithms_ = logarithms;
     return !std::exchange(begun_, true);
   }
 
@@ -220,12 +225,13 @@ class linear_attention_stream {
   void swap(linear_attention_stream& other) noexcept {
     std::swap(shape_, other.shape_), std::swap(memory_, other.memory_);
     std::swap(gate_memory_, other.gate_memory_);
-    std::swap(begun_, other.begun_), std::swap(lanes_, other.lanes_);
+    std::swap(begun_, other.begun_), std::swap(logarithms_, other.logarithms_);
+    std::swap(lanes_, other.lanes_);
   }
 
   extents shape_{0, 0, 0, 0};
   memory memory_, gate_memory_;
-  bool begun_ = false;
+  bool begun_ = false, logarithms_ = false;
   int lanes_ = 0;  // of the packs of the backend
 };
 

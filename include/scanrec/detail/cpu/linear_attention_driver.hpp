@@ -36,7 +36,7 @@ class linear_attention_run {
             worker_rooms::of<chunk>(p, plan.workers, memory, plan.task_heads, plan.task_packs())) {}
 
   void operator()(const executor& on) const {
-    const bool first = p_.stream != nullptr && p_.stream->begin(W, p_.key_gates);
+    const bool first = p_.stream != nullptr && p_.stream->begin(W, p_.key_gates, p_.logarithms);
     task_queue tasks(plan_.tasks);
     run_on(on, plan_.workers, [&](int worker) {
       arena room = rooms_.room(worker);

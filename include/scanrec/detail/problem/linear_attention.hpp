@@ -152,8 +152,9 @@ class linear_attention_call : call_arrays<V> {
     p.k = keys("key", arrays.key);
     p.v = values("value", arrays.value);
     p.key_gates = p.dk > 1 && arrays.gate.shape().channel == p.dk;
-    p.gate = p.key_gates ? numbers("gate", arrays.gate, p.dk)
-                         : numbers("gate", arrays.gate, 1, ", or as many channels as 'key'");
+    p.gate = p.key_gates
+                 ? numbers("gate", arrays.gate, p.dk)
+                 : numbers("gate", arrays.gate, 1, text(", or ", p.dk, " channels").c_str());
     p.beta = numbers("beta", arrays.beta);
     p.initial = matrices("initial_state", options.initial_state);
     p.resets = resets(options.resets);
@@ -183,6 +184,9 @@ class linear_attention_call : call_arrays<V> {
              p.key_gates        ? text(p.dk, " channels")
              : p.gate.present() ? "one channel"
                                 : "no array");
+    if (p.stream->has_key_gates() && p.logarithms != p.stream->has_logarithms())
+      refuse("gates", "the gate form of earlier calls of the stream, which have gates per key",
+             "another form");
     if (this->reverse_) refuse("order", "forward, since a stream is passed", "reverse");
     if (p.states.present())
       refuse("states", "an absent array, since a stream is passed", "an array");
