@@ -42,7 +42,10 @@ FIGURES = {
     "gated_scan": (("bench/gated_scan.cpp", "bench/main.cpp"), ("docs/qrnn.md",)),
     "selective_scan": (("bench/selective_scan.cpp", "bench/main.cpp"), ("docs/selective_scan.md",)),
     "causal_conv1d": (("bench/causal_conv1d.cpp", "bench/main.cpp"), ("docs/causal_conv1d.md",)),
-    "linear_attention": (("bench/linear_attention.cpp", "bench/main.cpp"), ()),
+    "linear_attention": (
+        ("bench/linear_attention.cpp", "bench/main.cpp"),
+        ("docs/linear_attention.md",),
+    ),
     "s5": (("bench/s5.cpp", "bench/main.cpp"), ("docs/s5.md",)),
     "text_model": (("bench/text_model.cpp", "bench/main.cpp"), ()),
     "scan_variants": (("bench/scan_variants.cpp", "bench/variants.cpp"), ("docs/scan.md",)),
@@ -85,7 +88,7 @@ FIGURES = {
     ),
     "python/linear_attention": (
         ("bench/python/linear_attention.py", "bench/linear_attention_calls.cpp"),
-        (),
+        ("docs/linear_attention.md",),
     ),
     "python/transformers_mamba": (
         ("bench/python/transformers_mamba.py", *SELECTIVE, *CONV1D),

@@ -279,7 +279,9 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, required=True, help="C library of scanrec")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rules", nargs="+", default=["gated", "gated_delta", "key_gated", "key_gated_delta"])
+    parser.add_argument(
+        "--rules", nargs="+", default=["gated", "gated_delta", "key_gated", "key_gated_delta"]
+    )
     parser.add_argument("--what", nargs="+", default=["value", "gradient"])
     parser.add_argument("--alignment", type=int, default=64, help="of arrays, in bytes: up to 4096")
     parser.add_argument("--shapes", nargs="+", help="such as 1x2048x16x128")
@@ -299,6 +301,9 @@ def main():
         for rule in args.rules:
             problem = Problem(shape, rule, args.alignment)
             for threads in args.threads:
+                # Waking a thread beside waiting threads of other libraries takes longer than one step.
+                if shape[1] == 1 and threads > 1:
+                    continue
                 ways = dict(ways_of(args.library, problem, threads))
                 for what in args.what:
                     calls = {way: getattr(x, what) for way, x in ways.items() if hasattr(x, what)}
