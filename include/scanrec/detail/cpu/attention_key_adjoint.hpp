@@ -28,7 +28,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cpu/attention_tile.hpp>
-#include <scanrec/linear_attention_stream.hpp>
+#include <scanrec/linear_attention_arrays.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -76,9 +76,6 @@ class attention_key_adjoint {
 
  private:
   static lane at(const V* rows, int i) { return load_lanes<lane>(rows + i * W); }
-  static void add(V* rows, int i, lane x, lane y) {
-    store_lanes(rows + i * W, simd::fma(x, y, at(rows, i)));
-  }
   // The first keys, times decays up to the border b.
   V* decayed(int b) { return decayed_ + b * (b - block) / (2 * block) * W; }
 
