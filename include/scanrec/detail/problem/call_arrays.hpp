@@ -45,18 +45,16 @@ class call_arrays {
   }
   /// Rows that are not steps, such as the rows of a matrix.
   template <class E, class Sequence>
-  Rows<real> checked_matrix(const char* name, const Sequence& of, const extents& wanted,
-                            const char* more = "") {
+  Rows<real> checked_matrix(const char* name, const Sequence& of, const extents& wanted) {
     array_use array = of.use();
     array.name = name, array.use = access_to<E>;
-    check(array, wanted, more);
+    check(array, wanted);
     return Rows<real>::of(array, of.access());
   }
   /// Steps, in scan order.
   template <class E, class Sequence>
-  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted,
-                          const char* more = "") {
-    Rows<real> rows = checked_matrix<E>(name, of, wanted, more);
+  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
+    Rows<real> rows = checked_matrix<E>(name, of, wanted);
     if (!reverse_ || rows.data == nullptr || wanted.time == 0) return rows;
     rows.data += (wanted.time - 1) * rows.strides.time * of.use().element_bytes;
     rows.strides.time = -rows.strides.time;

@@ -114,9 +114,8 @@ class linear_attention_call : call_arrays<V> {
   }
   /// One number, or `channels` numbers, per step and head.
   template <class E>
-  row_array<V> numbers(const char* name, const stored_sequence<E>& of, std::int64_t channels = 1,
-                       const char* more = "") {
-    return this->template checked_rows<E>(name, of, like_value(channels, value_.group), more);
+  row_array<V> numbers(const char* name, const stored_sequence<E>& of, std::int64_t channels = 1) {
+    return this->template checked_rows<E>(name, of, like_value(channels, value_.group));
   }
   /// `count` states per sequence.
   template <class E>
@@ -151,10 +150,11 @@ class linear_attention_call : call_arrays<V> {
     p.q = queries("query", arrays.query);
     p.k = keys("key", arrays.key);
     p.v = values("value", arrays.value);
-    p.key_gates = p.dk > 1 && arrays.gate.shape().channel == p.dk;
-    p.gate = p.key_gates
-                 ? numbers("gate", arrays.gate, p.dk)
-                 : numbers("gate", arrays.gate, 1, text(", or ", p.dk, " channels").c_str());
+    const std::int64_t gates = arrays.gate.shape().channel;
+    if (!arrays.gate.absent() && gates != 1 && gates != p.dk)
+      refuse("gate", text("1 or ", p.dk, " channels"), text(arrays.gate.shape()));
+    p.key_gates = gates > 1;
+    p.gate = numbers("gate", arrays.gate, p.key_gates ? p.dk : 1);
     p.beta = numbers("beta", arrays.beta);
     p.initial = matrices("initial_state", options.initial_state);
     p.resets = resets(options.resets);
