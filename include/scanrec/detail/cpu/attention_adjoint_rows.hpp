@@ -53,12 +53,13 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   }
 
  protected:
-  using base::at, base::beta_, base::decays_, base::end_decays_, base::factors_, base::k_packs_,
-      base::kt_, base::start_, base::sum_of, base::transposed;
+  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::end_decays_,
+      base::factors_, base::k_packs_, base::kt_, base::of_keys_, base::of_queries, base::queries_of,
+      base::start_, base::sum_of, base::transposed;
   using typename base::lane;
 
   attention_adjoint_rows(const problem_type& p, arena& memory)
-      : base(p, memory), p_(p), v_packs_((p.dv + W - 1) / W) {
+      : base(p, p.queries(), memory), p_(p), v_packs_((p.dv + W - 1) / W) {
     const std::int64_t triangle = steps * steps, queries = p.queries();
     const std::int64_t keys = transposed(p.dk), values = transposed(p.dv);
     const auto take = [&](std::initializer_list<V**> arrays, std::int64_t size) {
@@ -67,14 +68,13 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
     take({&grad_}, state_size());
     take({&kp_, &scaled_, &xt_, &yt_, &rows_}, keys);
     take({&u_, &ut_, &dv_, &dvt_}, values);
-    take({&k_products_, &nd_, &m_, &em_, &l_}, triangle);
-    take({&qt_, &qp_}, queries * keys);
+    take({&k_products_, &m_, &em_, &l_}, triangle);
+    take({&qp_}, queries * keys);
     take({&do_, &dot_}, queries * values);
-    take({&q_products_, &pd_, &el_}, queries * triangle);
+    take({&q_products_, &el_}, queries * triangle);
     take({&k_norms_, &numbers_}, steps);
     take({&q_norms_}, queries * steps);
     take({&dots_}, steps * W);
-    take({&decayed_}, p.key_gates ? (1 + queries) * keys : 0);
   }
 
   [[nodiscard]] std::int64_t state_pack() const { return std::int64_t{p_.dk} * W; }
@@ -82,22 +82,15 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   [[nodiscard]] int width(int c) const { return std::min(W, p_.dv - c * W); }
   [[nodiscard]] int key_width(int c) const { return std::min(W, p_.dk - c * W); }
   [[nodiscard]] int out_head(int q) const { return head_ * p_.queries() + q; }
-  [[nodiscard]] V* queries(int q) const { return qt_ + q * transposed(p_.dk); }
-  [[nodiscard]] V* decayed_keys() const { return decayed_; }
-  [[nodiscard]] V* decayed_queries(int q) const { return decayed_ + (1 + q) * transposed(p_.dk); }
   [[nodiscard]] V* query_packs(int q) const { return qp_ + q * transposed(p_.dk); }
   [[nodiscard]] V* out_grads(int q) const { return do_ + q * transposed(p_.dv); }
   [[nodiscard]] V* out_grads_t(int q) const { return dot_ + q * transposed(p_.dv); }
-  [[nodiscard]] V* p_of(int q) const { return pd_ + q * steps * steps; }
 
   void load_rows(std::int64_t t, int n, attention_residuals<const V> r) {
     this->load_decays(batch_, head_, t, 0, n);
     const int key = p_.key_head(head_);
     load_both(p_.k, key, t, n, kt_, kp_, k_norms_);
-    if (p_.beta.present()) {
-      this->load_beta(batch_, head_, t, 0, n);
-      if (!p_.key_gates) this->triangle(kt_, kt_, p_.dk, 0, n, k_products_, nd_, true);
-    }
+    if (p_.beta.present()) this->load_beta(batch_, head_, t, 0, n);
     for (int c = 0; c < v_packs_; ++c) {
       V* const u = u_ + c * steps * W;
       if (p_.beta.present())
@@ -107,10 +100,8 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
         p_.v.template load<W>(p_.v.at(batch_, t, c * W, head_), n, width(c), u);
     }
     for (int q = 0; q < p_.queries(); ++q) {
-      load_both(p_.q, p_.query_head(out_head(q)), t, n, queries(q), query_packs(q),
+      load_both(p_.q, p_.query_head(out_head(q)), t, n, queries_of(q), query_packs(q),
                 q_norms_ + q * steps);
-      if (!p_.key_gates)
-        this->triangle(queries(q), kt_, p_.dk, 0, n, q_products_ + q * steps * steps, p_of(q));
       for (int c = 0; c < v_packs_; ++c) {
         V* const rows = out_grads(q) + c * steps * W;
         if (!p_.out_grad.present()) {
@@ -124,11 +115,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
       }
       this->transpose(out_grads(q), n, p_.dv, out_grads_t(q));
     }
-    if (!p_.key_gates) return;
-    this->key_triangles(0, n, [&](auto f) {
-      if (p_.beta.present()) f(kt_, decayed_keys(), nd_, true);
-      for (int q = 0; q < p_.queries(); ++q) f(queries(q), decayed_queries(q), p_of(q), false);
-    });
+    this->triangles(0, n, k_products_, q_products_);
   }
   // Loads queries or keys, transposed and in packs, and 1 / norm of each.
   void load_both(const row_array<V>& from, int head, std::int64_t t, int n, V* columns, V* packs,
@@ -145,10 +132,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
 
   // Computes dv and its gradient, and that of beta.
   void value_gradients(std::int64_t t, int n, attention_residuals<const V> r_of) {
-    if (p_.key_gates)
-      this->scale_to_end(n, scaled_);
-    else
-      this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false);
+    this->scale_to_end(n, scaled_);
     std::fill_n(dots_, steps * W, V(0));
     const bool delta = p_.beta.present();
     for_tiles_upwards<V>(n, v_packs_, [&](auto size, int j, int pack) SCANREC_LAMBDA {
@@ -160,17 +144,18 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
         tile.add_product({scaled_ + j, 1, steps}, {grad_ + pack * state_pack(), W, state_pack()},
                          p_.dk);
       for (int q = 0; q < p_.queries(); ++q)
-        tile.add_later({p_of(q), 1, steps}, {out_grads(q) + pack * steps * W, W, steps * W}, j, n);
+        tile.add_later({of_queries(q), 1, steps}, {out_grads(q) + pack * steps * W, W, steps * W},
+                       j, n);
       V* const dv = dv_ + pack * steps * W;
       if (delta) {
-        tile.add_rest({nd_, 1, steps}, {dv, W, steps * W}, j, n);
+        tile.add_rest({of_keys_, 1, steps}, {dv, W, steps * W}, j, n);
         simd::detail::unrolled<rows>([&](auto above) SCANREC_LAMBDA {
           constexpr int r = rows - 1 - above;
           simd::detail::unrolled<tile_type::packs>([&](auto p) SCANREC_LAMBDA {
             lane& x = tile.x[r][p];
             simd::detail::unrolled<above>([&](auto later) SCANREC_LAMBDA {
               constexpr int k = rows - 1 - later;
-              x = simd::fma(lane(nd_[(j + k) * steps + j + r]), tile.x[k][p], x);
+              x = simd::fma(lane(of_keys_[(j + k) * steps + j + r]), tile.x[k][p], x);
             });
             V* const dots = dots_ + (j + r) * W;
             const V* const row = r_of.data + (pack + p) * r_of.by_pack + (j + r) * W;
@@ -225,19 +210,18 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   void update_gradient(int n) {
     const bool delta = p_.beta.present();
     for (int q = 0; q < p_.queries() && !p_.key_gates; ++q)
-      this->scale_columns(queries(q), start_, n, queries(q), false);
-    if (delta) this->scale_columns(p_.key_gates ? decayed_keys() : kt_, start_, n, scaled_, true);
+      this->scale_columns(queries_of(q), start_, n, queries_of(q), false);
+    if (delta) this->scale_columns(decayed_keys(), start_, n, scaled_, true);
     for_tiles<V>(0, p_.dk, v_packs_, [&](auto size, int d, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
       V* const to = grad_ + pack * state_pack() + d * W;
       tile.clear();
       if (!zero_grad_)
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          const V decay = p_.key_gates ? end_decays_[d + r] : start_[n - 1];
-          x = simd::mul(lane(decay), at(to + p * state_pack() + r * W));
+          x = simd::mul(lane(end_decays_[d + r]), at(to + p * state_pack() + r * W));
         });
       for (int q = 0; q < p_.queries(); ++q)
-        tile.add_product({(p_.key_gates ? decayed_queries(q) : queries(q)) + d * steps, steps, 1},
+        tile.add_product({decayed_queries(q) + d * steps, steps, 1},
                          {out_grads(q) + pack * steps * W, W, steps * W}, n);
       if (delta)
         tile.add_product({scaled_ + d * steps, steps, 1}, {dv_ + pack * steps * W, W, steps * W},
@@ -259,13 +243,11 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   V* grad_;  // G, in packs like a state
   // Matrices of a chunk; *t are transposed, u_, dv_, do_ and *p are in packs.
   V *kp_, *scaled_, *xt_, *yt_, *rows_, *u_, *ut_, *dv_, *dvt_;
-  V *qt_, *qp_, *do_, *dot_;
-  V *k_products_, *nd_;    // k . k and -E (k . k)
-  V *q_products_, *pd_;    // q . k and E (q . k)
-  V *m_, *em_, *l_, *el_;  // M, -(E M + (E M)^T), L, E L; with gates per key: M, -M, L, L
+  V *qp_, *do_, *dot_;
+  V *k_products_, *q_products_;  // k . k and q . k, with gates per head
+  V *m_, *em_, *l_, *el_;  // M, -(E M + (E M)^T), L, E L; with gates per key: em_ = -M, el_ = L
   V *k_norms_, *q_norms_;  // 1 / norm
   V *numbers_, *dots_;
-  V* decayed_;  // with gates per key: e times keys and queries, transposed
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

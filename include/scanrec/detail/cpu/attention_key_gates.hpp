@@ -38,17 +38,31 @@ class attention_key_gates : protected attention_rows<V, W> {
   using base::steps;
 
  protected:
-  using base::at, base::k_packs_, base::kt_, base::p_, base::start_;
+  using base::at, base::decays_, base::k_packs_, base::kt_, base::p_, base::start_;
   using typename base::lane;
   static constexpr int block = attention_limits::block;
 
-  attention_key_gates(const linear_attention_problem<V>& p, arena& memory)
+  // For `queries` query heads.
+  attention_key_gates(const linear_attention_problem<V>& p, int queries, arena& memory)
       : base(p, memory),
+        queries_(queries),
+        qt_(memory.take<V>(queries * base::transposed(p.dk))),
+        of_keys_(memory.take<V>(p.beta.present() ? steps * steps : 0)),
+        of_queries_(memory.take<V>(std::int64_t{queries} * steps * steps)),
+        end_decays_(memory.take<V>(channels())),
         g_(rows::at(memory.take<std::byte>(p.key_gates ? rows::bytes(channels()) : 0), channels())),
         ft_(memory.take<V>(p.key_gates ? base::transposed(p.dk) : 0)),
-        end_decays_(memory.take<V>(p.key_gates ? channels() : 0)) {}
+        decayed_(memory.take<V>(p.key_gates ? (1 + queries) * base::transposed(p.dk) : 0)) {}
 
   [[nodiscard]] int channels() const { return k_packs_ * W; }
+  [[nodiscard]] V* queries_of(int q) const { return qt_ + q * base::transposed(p_.dk); }
+  [[nodiscard]] V* of_queries(int q) const { return of_queries_ + std::int64_t{q} * steps * steps; }
+  // With gates per key, e times queries or keys. Otherwise queries or keys themselves, since e is a
+  // factor of products with them.
+  [[nodiscard]] V* decayed_queries(int q) const {
+    return p_.key_gates ? decayed_ + (1 + q) * base::transposed(p_.dk) : queries_of(q);
+  }
+  [[nodiscard]] V* decayed_keys() const { return p_.key_gates ? decayed_ : kt_; }
 
   // Loads gates of the steps [begin, end) of the chunk, and computes their products.
   void load_decays(std::int64_t batch, int head, std::int64_t t, int begin, int end) {
@@ -59,9 +73,63 @@ class attention_key_gates : protected attention_rows<V, W> {
                                std::min(W, p_.dk - c * W), g_.stored + (c * steps + begin) * W);
     take_gates(begin, end);
   }
+  // Computes rows [begin, end) of the triangles. With gates per key, also columns [begin, end) of e
+  // times keys and queries, whose earlier columns are overwritten. With gates per head,
+  // `k_products` and `q_products` receive products without decays, unless they are null.
+  void triangles(int begin, int end, V* k_products = nullptr, V* q_products = nullptr) {
+    const bool delta = p_.beta.present();
+    if (p_.key_gates)
+      return key_triangles(begin, end, [&](auto f) {
+        if (delta) f(kt_, decayed_keys(), of_keys_, true);
+        for (int q = 0; q < queries_; ++q)
+          f(queries_of(q), decayed_queries(q), of_queries(q), false);
+      });
+    if (delta) this->decayed_triangle(kt_, kt_, p_.dk, begin, end, k_products, of_keys_, true);
+    for (int q = 0; q < queries_; ++q)
+      this->decayed_triangle(queries_of(q), kt_, p_.dk, begin, end,
+                             q_products == nullptr ? nullptr : q_products + q * steps * steps,
+                             of_queries(q), false);
+  }
+  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed, and end_decays_ to
+  // e[n-1].
+  void scale_to_end(int n, V* to) {
+    if (!p_.key_gates) {
+      this->scale_columns(kt_, decays_ + (n - 1) * steps, n, to, false);
+      std::fill_n(end_decays_, p_.dk, start_[n - 1]);
+      return;
+    }
+    const int border = n / block * block;
+    for (int d = 0; d < p_.dk; ++d) {
+      const V* const keys = g_.keys + d * steps;
+      std::copy_n(keys, n, to + d * steps);
+      for (int j = 0; j < border && border < n; ++j) to[d * steps + j] *= g_.within[d];
+    }
+    for (int c = 0; c < k_packs_; ++c) decays_so_far(c, end_decays_ + c * W);
+  }
+  // Continues a chunk of a stream, which has n steps. `memory` has the gate rows of `known` steps,
+  // which are more than n if steps were dropped.
+  void resume_decays(double* gates, std::byte* memory, int n, int known) {
+    if (!p_.key_gates) return base::resume_products(gates, n);
+    g_ = rows::at(memory, channels());
+    if (known == n) return;
+    take_gates(0, n);
+    for (int i = 0; i < n; ++i) {
+      append_key(i);
+      if ((i + 1) % block == 0) end_block(i + 1 - block);
+    }
+  }
+
+  int queries_;
+  V* qt_;          // queries, transposed
+  V* of_keys_;     // (step, earlier step): -E (k . k)
+  V* of_queries_;  // (step, earlier step): E (q . k)
+  V* end_decays_;  // (channel): e of the last step
+  rows g_;
+
+ private:
   // Computes rows [begin, end) of triangles, and e times keys and queries. each(f) calls f(x,
   // decayed, triangle, negative) for the keys and each of the queries x, which are transposed.
-  // `decayed` receives F x, and then e x. Earlier columns of its packs and blocks are overwritten.
+  // `decayed` receives F x, and then e x.
   template <class Each>
   void key_triangles(int begin, int end, Each each) {
     each([&](const V* x, V* decayed, V*, bool) { decay_in_block(x, begin, end, decayed); });
@@ -69,7 +137,7 @@ class attention_key_gates : protected attention_rows<V, W> {
       if (W > 1 && i % unit == 0 && i + unit <= end) {
         for (int first = i; first < i + unit; first += block) {
           each([&](const V*, const V* decayed, V* to, bool negative) {
-            earlier_blocks(first, decayed, to, negative);
+            base::triangle(decayed, g_.keys, p_.dk, first, first + block, first, to, negative);
           });
           end_block(first);
         }
@@ -96,35 +164,6 @@ class attention_key_gates : protected attention_rows<V, W> {
       for (int first = std::max(begin / block, 1) * block; first < end; first += block)
         multiply_block(x + d * steps + first, g_.borders[first / block * channels() + d]);
   }
-  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed, and end_decays_ to
-  // e[n-1].
-  void scale_to_end(int n, V* to) {
-    const int border = n / block * block;
-    for (int d = 0; d < p_.dk; ++d) {
-      const V* const keys = g_.keys + d * steps;
-      std::copy_n(keys, n, to + d * steps);
-      for (int j = 0; j < border && border < n; ++j) to[d * steps + j] *= g_.within[d];
-    }
-    for (int c = 0; c < k_packs_; ++c) decays_so_far(c, end_decays_ + c * W);
-  }
-  // Continues a chunk of a stream, which has n steps. `memory` has the gate rows of `known` steps,
-  // which are more than n if steps were dropped.
-  void resume_decays(double* gates, std::byte* memory, int n, int known) {
-    if (!p_.key_gates) return base::resume_products(gates, n);
-    g_ = rows::at(memory, channels());
-    if (known == n) return;
-    take_gates(0, n);
-    for (int i = 0; i < n; ++i) {
-      append_key(i);
-      if ((i + 1) % block == 0) end_block(i + 1 - block);
-    }
-  }
-
-  rows g_;
-  V* ft_;          // F of the steps of the last append, transposed
-  V* end_decays_;  // (channel)
-
- private:
   // Steps that own_blocks() processes together: one register or one block, whichever is more.
   static constexpr int unit = std::max(block, simd::leaf_lanes<V>);
 
@@ -191,19 +230,6 @@ class attention_key_gates : protected attention_rows<V, W> {
       std::copy_n(of, block, keys + first);
     }
   }
-  // The rows of a block, in the columns of earlier blocks. x is F times queries or keys.
-  void earlier_blocks(int first, const V* x, V* to, bool negative) const {
-    const auto f = [&](auto size, int i, int pack) SCANREC_LAMBDA {
-      attention_tile<V, W, decltype(size)::rows, 1> tile;
-      tile.clear();
-      tile.add_product({x + i, 1, steps}, {g_.keys + pack * W, steps, 0}, p_.dk);
-      tile.each([&](lane& of, auto r, auto) SCANREC_LAMBDA {
-        store_lanes(to + (i + r) * steps + pack * W, negative ? simd::negative(of) : of);
-      });
-    };
-    for (int pack = 0; pack * W < first; ++pack)
-      attention_tiles<V, 1>::down(first, first + block, pack, f);
-  }
   // The rows [first, first + unit), in the columns of their own blocks. Lane i of sums[back] is the
   // element of step first + i and the step `back` before it.
   void own_blocks(int first, const V* x, V* to, bool negative) const {
@@ -248,6 +274,9 @@ class attention_key_gates : protected attention_rows<V, W> {
       }
     }
   }
+
+  V* ft_;       // F of the steps of the last append, transposed
+  V* decayed_;  // e times keys and times queries, transposed
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

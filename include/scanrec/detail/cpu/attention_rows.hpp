@@ -201,24 +201,39 @@ class attention_rows {
     p_.beta.template load<1>(p_.beta.at(batch, t, 0, head), end - begin, 1, beta_ + begin);
   }
 
-  // Rows [begin, end) of x . y, up to the diagonal, and these numbers times E or -E. x and y are
-  // transposed, with `channels` rows. `products` may be null.
-  void triangle(const V* x, const V* y, int channels, int begin, int end, V* products, V* decayed,
-                bool negative = false) const {
+  // Calls store(i * 32 + j, x[i] . y[j]) for a pack of columns j at a time. Rows i are in [begin,
+  // end). Columns are up to the diagonal and below `columns`, rounded up to packs. x and y are
+  // transposed, with `channels` rows.
+  template <class Store>
+  static void dot_products(const V* x, const V* y, int channels, int begin, int end, int columns,
+                           Store store) {
     const auto f = [&](auto size, int i, int pack) SCANREC_LAMBDA {
       using tile_type = attention_tile<V, W, decltype(size)::rows, 1>;
       if (pack * W >= i + tile_type::rows) return;
       tile_type tile;
       tile.clear();
       tile.add_product({x + i, 1, steps}, {y + pack * W, steps, 0}, channels);
-      tile.each([&](lane& of, auto r, auto) SCANREC_LAMBDA {
-        const std::int64_t to = (i + r) * steps + pack * W;
-        if (products != nullptr) store_lanes(products + to, of);
-        of = simd::mul(at(decays_ + to), of);
-        store_lanes(decayed + to, negative ? simd::negative(of) : of);
-      });
+      tile.each([&](lane& of, auto r, auto)
+                    SCANREC_LAMBDA { store((i + r) * steps + pack * W, of); });
     };
-    for (int pack = 0; pack * W < end; ++pack) attention_tiles<V, 1>::down(begin, end, pack, f);
+    for (int pack = 0; pack * W < columns; ++pack) attention_tiles<V, 1>::down(begin, end, pack, f);
+  }
+  // Stores these products, or their negatives.
+  static void triangle(const V* x, const V* y, int channels, int begin, int end, int columns, V* to,
+                       bool negative) {
+    dot_products(x, y, channels, begin, end, columns, [&](std::int64_t i, lane of) SCANREC_LAMBDA {
+      store_lanes(to + i, negative ? simd::negative(of) : of);
+    });
+  }
+  // Rows [begin, end) of x . y, up to the diagonal, and these numbers times E or -E. `products` may
+  // be null.
+  void decayed_triangle(const V* x, const V* y, int channels, int begin, int end, V* products,
+                        V* decayed, bool negative) const {
+    dot_products(x, y, channels, begin, end, end, [&](std::int64_t i, lane of) SCANREC_LAMBDA {
+      if (products != nullptr) store_lanes(products + i, of);
+      of = simd::mul(at(decays_ + i), of);
+      store_lanes(decayed + i, negative ? simd::negative(of) : of);
+    });
   }
 
   const linear_attention_problem<V>& p_;

@@ -40,7 +40,9 @@ struct attention_states {
 template <class V, int W>
 class linear_attention_chunk : attention_key_gates<V, W> {
   using base = attention_key_gates<V, W>;
-  using base::at, base::beta_, base::decays_, base::end_decays_, base::kt_, base::p_, base::start_;
+  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::end_decays_,
+      base::kt_, base::of_keys_, base::of_queries, base::p_, base::queries_, base::queries_of,
+      base::start_;
   using typename base::lane;
 
  public:
@@ -48,15 +50,11 @@ class linear_attention_chunk : attention_key_gates<V, W> {
 
   /// For parts of up to `heads` heads and `packs` packs of columns.
   linear_attention_chunk(const linear_attention_problem<V>& p, int heads, int packs, arena& memory)
-      : base(p, memory),
+      : base(p, p.out.present() ? p.queries() : 0, memory),
         memory_(memory.take<V>(std::int64_t{heads} * packs * p.dk * W)),
         u_(memory.take<V>(std::int64_t{packs} * steps * W)),
         stage_(memory.take<V>(steps * W)),
         scaled_(memory.take<V>(base::transposed(p.dk))),
-        qt_(memory.take<V>(queries() * base::transposed(p.dk))),
-        decayed_(memory.take<V>(p.key_gates ? (1 + queries()) * base::transposed(p.dk) : 0)),
-        of_keys_(memory.take<V>(p.beta.present() ? steps * steps : 0)),
-        of_queries_(memory.take<V>(std::int64_t{queries()} * steps * steps)),
         out_(memory.take<V>(p.out.present() ? panel_packs * steps * W : 0)) {}
 
   /// Begins a part of a sequence with the initial states.
@@ -128,7 +126,7 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     if (n_ == 0) return store_states(to, element);
     const attention_states<V> own = s_;
     folded_ = in_packs(memory_);
-    scale_keys(n_);
+    this->scale_to_end(n_, scaled_);
     for (int c = 0; c < part_.packs; c += panel_packs)
       update_state(n_, 0, c, std::min(panel_packs, part_.packs - c));
     const bool zero = std::exchange(zero_state_, false);
@@ -147,7 +145,6 @@ class linear_attention_chunk : attention_key_gates<V, W> {
  private:
   // ---- memory ----------------------------------------------------------------------------------
 
-  [[nodiscard]] int queries() const { return p_.out.present() ? p_.queries() : 0; }
   [[nodiscard]] attention_states<V> in_packs(V* data) const {
     const std::int64_t pack = std::int64_t{p_.dk} * W;
     return {data, pack * part_.packs, pack, W};
@@ -167,14 +164,6 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     });
   }
   [[nodiscard]] V* values(int c) const { return u_ + std::int64_t{c} * steps * W; }
-  [[nodiscard]] V* queries_of(int q) const { return qt_ + q * base::transposed(p_.dk); }
-  // With gates per key, e times queries or keys. Otherwise queries or keys themselves, since e is a
-  // factor of products with them.
-  [[nodiscard]] V* decayed_queries(int q) const {
-    return p_.key_gates ? decayed_ + (1 + q) * base::transposed(p_.dk) : queries_of(q);
-  }
-  [[nodiscard]] const V* decayed_keys() const { return p_.key_gates ? decayed_ : kt_; }
-  [[nodiscard]] V* of_queries(int q) const { return of_queries_ + std::int64_t{q} * steps * steps; }
   [[nodiscard]] int out_head(int head, int q) const {
     return (part_.head + head) * p_.queries() + q;
   }
@@ -200,47 +189,30 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     if (std::exchange(loaded_key_, key) != key)
       this->load_transposed(p_.k, part_.batch, key, t, begin, end, V(1), kt_, stage_, 0);
     if (p_.beta.present()) this->load_beta(part_.batch, own, t, begin, end);
-    for (int q = 0; q < queries(); ++q) {
+    for (int q = 0; q < queries_; ++q) {
       const int query = p_.query_head(out_head(head, q));
       if (std::exchange(loaded_query_, query) != query)
         this->load_transposed(p_.q, part_.batch, query, t, begin, end, p_.scale, queries_of(q),
                               stage_, 0);
     }
-    triangles(begin, end);
-    if (fold) scale_keys(end);
+    this->triangles(begin, end);
+    if (fold) this->scale_to_end(end, scaled_);
     for (int first = 0; first < part_.packs; first += panel_packs) {
       const int packs = std::min(panel_packs, part_.packs - first);
       for (int c = first; c < first + packs; ++c)
         p_.v.template load<W>(p_.v.at(part_.batch, t, column(c), own), n, width(c),
                               values(c) + begin * W);
       int done = 0;  // query heads
-      if (p_.beta.present() && n == 1 && queries() > 0)
+      if (p_.beta.present() && n == 1 && queries_ > 0)
         step(begin, head, first, packs), store_rows(done++, t, begin, end, head, first, packs);
       else if (p_.beta.present())
         solve(begin, end, head, first, packs);
-      for (; done < queries(); ++done) {
+      for (; done < queries_; ++done) {
         compute_outputs(done, begin, end, head, first, packs);
         store_rows(done, t, begin, end, head, first, packs);
       }
       if (fold) update_state(end, head, first, packs);
     }
-  }
-
-  // Computes rows [begin, end) of the triangles. With gates per key, also columns [begin, end) of e
-  // times keys and queries.
-  void triangles(int begin, int end) {
-    if (!p_.key_gates) {
-      if (p_.beta.present()) this->triangle(kt_, kt_, p_.dk, begin, end, nullptr, of_keys_, true);
-      for (int q = 0; q < queries(); ++q)
-        this->triangle(queries_of(q), kt_, p_.dk, begin, end, nullptr, of_queries(q));
-      return;
-    }
-    const auto each = [&](auto f) {
-      if (p_.beta.present()) f(kt_, decayed_, of_keys_, true);
-      for (int q = 0; q < queries(); ++q)
-        f(queries_of(q), decayed_queries(q), of_queries(q), false);
-    };
-    this->key_triangles(begin, end, each);
   }
 
   // ---- products --------------------------------------------------------------------------------
@@ -335,13 +307,6 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     for (; pack + 2 <= packs; pack += 2) columns(tile_size<1, 2>{}, pack);
     for (; pack < packs; ++pack) columns(tile_size<1, 1>{}, pack);
   }
-  // Keys times the decays from their step to the last one.
-  void scale_keys(int n) {
-    if (p_.key_gates)
-      this->scale_to_end(n, scaled_);
-    else
-      this->scale_columns(kt_, decays_ + (n - 1) * steps, n, scaled_, false);
-  }
   // Replaces columns of the state by those after n steps.
   void update_state(int n, int head, int first, int packs) {
     for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {
@@ -350,8 +315,7 @@ class linear_attention_chunk : attention_key_gates<V, W> {
       tile.clear();
       if (!zero_state_)
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          const V decay = p_.key_gates ? end_decays_[d + r] : start_[n - 1];
-          x = simd::mul(lane(decay), at(s.data + p * s.by_pack + (d + r) * s.by_k));
+          x = simd::mul(lane(end_decays_[d + r]), at(s.data + p * s.by_pack + (d + r) * s.by_k));
         });
       tile.add_product({scaled_ + d * steps, steps, 1}, {values(first + pack), W, steps * W}, n);
       V* const to = folded_.data + head * folded_.by_head + (first + pack) * folded_.by_pack;
@@ -371,10 +335,6 @@ class linear_attention_chunk : attention_key_gates<V, W> {
   V* u_;                            // in packs, (column pack, step, lane)
   V* stage_;                        // (step, lane)
   V* scaled_;                       // keys times decays, transposed
-  V* qt_;                           // queries times scale, transposed
-  V* decayed_;                      // with gates per key: e times keys and times queries
-  V* of_keys_;                      // (step, earlier step): -E (k . k)
-  V* of_queries_;                   // (step, earlier step): E (q . k)
   V* out_;                          // outputs of a panel, in packs
   attention_residuals<V> residuals_;
 };

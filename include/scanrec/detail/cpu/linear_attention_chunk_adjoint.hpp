@@ -41,7 +41,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   using base::add_rows, base::at, base::batch_, base::decays_, base::dots_, base::dv_, base::dvt_,
       base::em_, base::el_, base::grad_, base::head_, base::k_grad_, base::k_norms_, base::k_packs_,
       base::kp_, base::kt_, base::m_, base::numbers_, base::out_grads_t, base::out_head, base::p_,
-      base::q_grad_, base::q_norms_, base::queries, base::query_packs, base::rows_, base::s_,
+      base::q_grad_, base::q_norms_, base::queries_of, base::query_packs, base::rows_, base::s_,
       base::scaled_, base::start_, base::state_pack, base::sum_of, base::times_columns,
       base::transposed, base::u_, base::ut_, base::v_packs_, base::l_, base::xt_, base::yt_,
       base::zero_grad_, base::zero_state_;
@@ -88,7 +88,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     std::fill_n(z_, steps * steps, V(0));
     std::fill_n(alpha_, steps, V(0));
     if (p_.beta.present()) {
-      this->triangle(dvt_, ut_, p_.dv, 0, n, m_, em_, true);
+      this->decayed_triangle(dvt_, ut_, p_.dv, 0, n, m_, em_, true);
       add_products(n, m_, base::k_products_, true);
       mirror(n);
     }
@@ -114,13 +114,13 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   }
   void query_gradients(int q, std::int64_t t, int n) {
     V* const el = el_ + q * steps * steps;
-    this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el);
+    this->decayed_triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el, false);
     add_products(n, l_, base::q_products_ + q * steps * steps, false);
     if (zero_state_) {
       std::fill_n(rows_, transposed(p_.dk), V(0));
     } else {
       times_columns(s_, out_grads_t(q), n, xt_);
-      this->add_dots(queries(q), xt_, n, alpha_, false);
+      this->add_dots(queries_of(q), xt_, n, alpha_, false);
       this->to_packs(xt_, start_, n, rows_);
     }
     if (!q_grad_.to.present()) return;
@@ -193,14 +193,13 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   // Computes the gradients of queries, keys and gates.
   void with_key_gates(std::int64_t t, int n) {
     const int count = p_.queries(), delta = p_.beta.present() ? 1 : 0;
-    std::fill_n(decays_, steps * steps, V(1));  // of the triangles L and M
     for (int q = 0; q < count; ++q) {
-      this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el_ + q * steps * steps);
+      this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, n, el_ + q * steps * steps, false);
       if (zero_state_) continue;
       times_columns(s_, out_grads_t(q), n, xt_);
-      this->to_packs(xt_, start_, n, queries(q));
+      this->to_packs(xt_, start_, n, queries_of(q));
     }
-    if (delta) this->triangle(dvt_, ut_, p_.dv, 0, n, m_, em_, true);
+    if (delta) this->triangle(dvt_, ut_, p_.dv, 0, n, n, em_, true);
     if (delta && !zero_state_) {
       std::fill_n(base::factors_, steps, V(-1));
       times_columns(s_, dvt_, n, xt_);
@@ -216,7 +215,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     for (int c = 0; c < k_packs_; ++c) {
       const int first = c * steps * W;
       for (int q = 0; q < count; ++q)
-        parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, queries(q) + first, true};
+        parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, queries_of(q) + first, true};
       if (delta) parts_[count] = {kp_ + first, em_, yt_ + first, false};
       attention_key_adjoint<V, W> work(n, gate_rows_ + first, kp_ + first,
                                        zero_state_ ? nullptr : base::g_.borders + c * W,
@@ -230,7 +229,7 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     }
     for (int q = 0; q < count; ++q)
       add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps,
-               queries(q));
+               queries_of(q));
     add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_, rows_);
   }
   // The sums of S times G over columns, for a pack of channels of keys.
