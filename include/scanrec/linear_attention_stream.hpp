@@ -20,6 +20,8 @@ template <class V, int W>
 class linear_attention_run;
 template <class V, int W>
 class linear_attention_chunk;
+template <class V>
+class linear_attention_call;
 
 /// Memory for the gates per key of a chunk and the keys that they decay
 /// (detail/cpu/attention_key_gates.hpp). A stream keeps it between calls. `channels` is dk rounded
@@ -110,9 +112,7 @@ class linear_attention_stream {
   /// Whether a call has used this stream since it was made or cleared.
   [[nodiscard]] bool begun() const { return begun_; }
   /// Whether the calls since it was made or cleared had gates per key.
-  [[nodiscard]] bool has_key_gates() const { return begun_ && gate_memory_ != nullptr; }
-  /// Whether their gates were logarithms.
-  [[nodiscard]] bool has_logarithms() const { return logarithms_; }
+  [[nodiscard]] bool has_key_gates() const { return gate_memory_ != nullptr; }
   /// Sets all states to 0.
   void clear() {
     begun_ = false, lanes_ = 0, gate_memory_.reset();
@@ -142,6 +142,8 @@ class linear_attention_stream {
   friend class detail::linear_attention_run;
   template <class, int>
   friend class detail::linear_attention_chunk;
+  template <class>
+  friend class detail::linear_attention_call;
 
   // The memory of one head.
   struct head {
@@ -231,8 +233,9 @@ class linear_attention_stream {
 
   extents shape_{0, 0, 0, 0};
   memory memory_, gate_memory_;
-  bool begun_ = false, logarithms_ = false;
-  int lanes_ = 0;  // of the packs of the backend
+  bool begun_ = false;
+  bool logarithms_ = false;  // the form of the gates
+  int lanes_ = 0;            // of the packs of the backend
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

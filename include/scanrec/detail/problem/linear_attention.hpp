@@ -184,7 +184,7 @@ class linear_attention_call : call_arrays<V> {
              p.key_gates        ? text(p.dk, " channels")
              : p.gate.present() ? "one channel"
                                 : "no array");
-    if (p.stream->has_key_gates() && p.logarithms != p.stream->has_logarithms())
+    if (p.stream->has_key_gates() && p.logarithms != p.stream->logarithms_)
       refuse("gates", "the gate form of earlier calls of the stream, which have gates per key",
              "another form");
     if (this->reverse_) refuse("order", "forward, since a stream is passed", "reverse");
