@@ -52,6 +52,14 @@ class Row:
         return self.median < SLOWER and max(self.ratios) < 1
 
 
+class RefusedError(Exception):
+    """A build refuses the arguments of a row: its headers are older than the call."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
 class Module:
     """One benchmark of one build (see compare_module.cpp)."""
 
@@ -76,8 +84,14 @@ class Module:
         failed = []
 
         def measured(kernel):
+            def seconds(calls):
+                took = self.library.compare_seconds(kernel, calls)
+                if took < 0:
+                    raise RefusedError(self)
+                return took
+
             try:
-                body(lambda calls: self.library.compare_seconds(kernel, calls))
+                body(seconds)
             except BaseException as error:  # must not propagate through C++ frames
                 failed.append(error)
 
@@ -142,7 +156,6 @@ def measure(name, layouts, buffers, rounds):
     for round_index, (base, head) in enumerate(layouts):  # noqa: B007 (with_base runs head)
         mine = range(round_index, rounds, len(layouts))
         base.run(name, buffers.provide, with_base)
-    buffers.release()
     row.seconds = statistics.median(took)
     return row
 
@@ -212,7 +225,15 @@ def main():
         missing += [f"{name}/{r}" for r in wanted if r not in base.rows]
         for r in wanted:
             if r in base.rows:
-                row = measure(r, layouts, buffers, args.rounds)
+                try:
+                    row = measure(r, layouts, buffers, args.rounds)
+                except RefusedError as error:
+                    if any(error.module is head for _, head in layouts):
+                        sys.exit(f"{name}/{r}: the head refuses this call")
+                    missing.append(f"{name}/{r}")
+                    continue
+                finally:
+                    buffers.release()
                 row.name = f"{name}/{r}"
                 rows.append(row)
                 print(table([row]).splitlines()[1], file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -52,12 +53,16 @@ extern "C" {
   handing_on by(measured);
   all_rows()[static_cast<std::size_t>(row)].run(by);
 }
-/// Seconds that `calls` calls of a kernel take together.
+/// Seconds that `calls` calls of a kernel take together. Negative if the headers refuse the call.
 [[gnu::visibility("default")]] double compare_seconds(const void* kernel, std::int64_t calls) {
   const auto& f = *static_cast<const std::function<void()>*>(kernel);
-  return bench::seconds_of([&] {
-    for (std::int64_t i = 0; i < calls; ++i) f();
-  });
+  try {
+    return bench::seconds_of([&] {
+      for (std::int64_t i = 0; i < calls; ++i) f();
+    });
+  } catch (const std::invalid_argument&) {
+    return -1;
+  }
 }
 /// The buffer of a role, with at least `bytes` bytes; compare_release frees all buffers.
 [[gnu::visibility("default")]] void* compare_buffer(int role, std::size_t bytes) {
