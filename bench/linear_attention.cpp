@@ -85,15 +85,15 @@ attention_call<T, V> arrays_of(const workload& w, call what, rule by) {
   const float unit = std::sqrt(3 / static_cast<float>(w.d));  // keys have a length of about 1
   fill_between(x.key, n, -unit, unit);
 
-  T* const small =
+  T* const of_gates =
       static_cast<T*>(buffers.get(7, static_cast<std::size_t>(2 * (gates + numbers)) * sizeof(T)));
-  if (has_gate(by)) fill_between(x.gate = small, gates, -0.1f, 0);
-  if (has_delta(by)) fill_between(x.beta = small + gates, numbers, 0, 1);
+  if (has_gate(by)) fill_between(x.gate = of_gates, gates, -0.1f, 0);
+  if (has_delta(by)) fill_between(x.beta = of_gates + gates, numbers, 0, 1);
   if (what == call::vjp) {
     x.out_grad = role(3), x.query_grad = role(4), x.key_grad = role(5), x.value_grad = role(6);
     fill(x.out_grad, n, false);
-    if (has_gate(by)) x.gate_grad = small + gates + numbers;
-    if (has_delta(by)) x.beta_grad = small + 2 * gates + numbers;
+    if (has_gate(by)) x.gate_grad = of_gates + gates + numbers;
+    if (has_delta(by)) x.beta_grad = of_gates + 2 * gates + numbers;
     return x;
   }
   x.out = role(3);
