@@ -100,17 +100,18 @@ TEST_CASE("a product of all gates that overflows is no factor of a state of 0",
 
 TEST_CASE("linear attention has the same bits for any number of threads", "[linear_attention]") {
   generator bits{5};
-  for (const bool beta : {false, true})
+  for (const unsigned which : {0, 1, 2, 3})
     for (const std::int64_t heads : {1, 3}) {
+      const bool beta = (which & 1) != 0;
       problem p{.time = 70, .dk = 37, .dv = 200, .heads = heads, .query_heads = 2 * heads};
-      p.batch = heads == 1 ? 1 : 2, p.key_gates = beta == (heads == 1);
+      p.batch = heads == 1 ? 1 : 2, p.key_gates = (which & 2) != 0;
       p.gate = p.initial = true, p.beta = beta, p.interval = 32, p.resets = 1;
       const call<float> c(p, layout::heads_outside, element::mixed, bits);
       c.run(sequential{});
       const std::string results = c.results();
       for (const int threads : {1, 2, 3, 5, 16}) {
         c.run(tiled{.threads = threads});
-        CAPTURE(beta, heads, threads);
+        CAPTURE(which, heads, threads);
         CHECK((c.results() == results));
       }
     }
@@ -120,10 +121,11 @@ TEST_CASE("a sequence of a packed batch has the bits that it has alone", "[linea
   generator bits{6};
   const std::vector<std::int64_t> ends{0, 5, 37, 70, 71, 135, 170};
   for (const direction order : {direction::forward, direction::reverse})
-    for (const bool beta : {false, true}) {
+    for (const unsigned which : {0, 1, 2, 3}) {
+      const bool beta = (which & 1) != 0;
       problem p{.time = ends.back(), .dk = 19, .dv = 33, .heads = 2, .query_heads = 4};
       p.gate = p.initial = true, p.beta = beta, p.order = order, p.resets = 1;
-      p.key_gates = beta == (order == direction::forward);
+      p.key_gates = (which & 2) != 0;
       call<float> packed(p, layout::heads_inside, element::mixed, bits);
       for (std::size_t t = 0; t < packed.in.resets.size(); ++t)
         packed.in.resets[t] = t > 0 && std::find(ends.begin(), ends.end(),
@@ -149,10 +151,11 @@ TEST_CASE("a stream in calls of multiples of 32 steps has the bits of one call",
           "[linear_attention]") {
   generator bits{7};
   for (const direction order : {direction::forward, direction::reverse})
-    for (const bool beta : {false, true}) {
+    for (const unsigned which : {0, 1, 2, 3}) {
+      const bool beta = (which & 1) != 0;
       problem p{.batch = 2, .time = 32 * 9 + 5, .dk = 17, .dv = 23, .heads = 2, .key_heads = 2};
       p.query_heads = 2, p.gate = p.initial = true, p.beta = beta, p.order = order;
-      p.key_gates = beta == (order == direction::forward);
+      p.key_gates = (which & 2) != 0;
       const call<float> c(p, layout::heads_inside, element::own, bits);
       c.run(tiled{});
       const std::string out = c.out.elements(), last = c.final_state.elements();
@@ -178,10 +181,11 @@ TEST_CASE("stored states have the bits of the final states of shorter calls",
           "[linear_attention]") {
   generator bits{8};
   for (const direction order : {direction::forward, direction::reverse})
-    for (const std::int64_t interval : {32, 64, 96}) {
+    for (const int which : {0, 1, 2, 3, 4, 5}) {
+      const std::int64_t interval = 32 * (1 + which / 2);
       problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
       p.gate = p.initial = true, p.beta = interval != 64, p.order = order, p.interval = interval;
-      p.key_gates = order == direction::forward;
+      p.key_gates = which % 2 == 1;
       const call<float> c(p, layout::heads_outside, element::own, bits);
       c.run(tiled{});
       for (std::int64_t i = 0; i < p.intervals(); ++i) {
@@ -206,16 +210,18 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[linear_attenti
   generator bits{21};
   for (const std::int64_t time : {1, 5, 32, 33, 70})
     for (const std::int64_t dv : {32, 33})
-      for (const bool initial : {false, true}) {
+      for (const unsigned which : {0, 1, 2, 3}) {
+        const bool initial = (which & 1) != 0;
         problem p{.batch = 2, .time = time, .dk = 18, .dv = dv, .heads = 4, .query_heads = 8};
-        p.gate = true, p.beta = bits() % 2 == 0, p.key_gates = dv == 33, p.initial = initial;
+        p.gate = true, p.beta = bits() % 2 == 0, p.key_gates = (which & 2) != 0,
+        p.initial = initial;
         const call<float> any(p, layout::random, element::own, bits);
         any.run(tiled{.threads = 2});
         for (const layout lies : {layout::heads_outside, layout::heads_inside}) {
           call<float> other(p, lies, element::own, bits);
           other.copy_inputs(any);
           other.run(tiled{.threads = 2});
-          CAPTURE(time, dv, initial, p.beta, static_cast<int>(lies));
+          CAPTURE(time, dv, which, p.beta, static_cast<int>(lies));
           CHECK((other.results() == any.results()));
         }
       }
@@ -223,9 +229,10 @@ TEST_CASE("the layout of arrays changes no bit of the results", "[linear_attenti
 
 TEST_CASE("stored states change no bit of the results", "[linear_attention]") {
   generator bits{22};
-  for (const std::int64_t interval : {32, 96}) {
+  for (const int which : {0, 1, 2, 3}) {
+    const std::int64_t interval = which / 2 == 0 ? 32 : 96;
     problem p{.batch = 2, .time = 200, .dk = 9, .dv = 18, .heads = 2, .query_heads = 2};
-    p.gate = p.beta = true, p.key_gates = interval == 96, p.interval = interval, p.resets = 1;
+    p.gate = p.beta = true, p.key_gates = which % 2 == 1, p.interval = interval, p.resets = 1;
     call<float> c(p, layout::heads_inside, element::mixed, bits);
     // Sequences begin at multiples of 32 steps.
     for (std::int64_t i = 0; i < 2 * 201; ++i) c.in.resets[i] = i % 201 == 64 || i % 201 == 128;
@@ -241,14 +248,16 @@ TEST_CASE("stored states change no bit of the results", "[linear_attention]") {
 
 TEST_CASE("states have the same bits without outputs", "[linear_attention]") {
   generator bits{9};
-  problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};
-  p.beta = p.gate = p.key_gates = true, p.resets = 2, p.interval = 32;
-  const call<float> c(p, layout::heads_inside, element::own, bits);
-  c.run(tiled{});
-  const std::string final_state = c.final_state.elements(), states = c.states.elements();
-  linear_attention(c.arrays(), {}, c.options());
-  CHECK((c.final_state.elements() == final_state));
-  CHECK((c.states.elements() == states));
+  for (const bool key_gates : {false, true}) {
+    problem p{.batch = 2, .time = 100, .dk = 30, .dv = 40, .heads = 2, .query_heads = 2};
+    p.beta = p.gate = true, p.key_gates = key_gates, p.resets = 2, p.interval = 32;
+    const call<float> c(p, layout::heads_inside, element::own, bits);
+    c.run(tiled{});
+    const std::string final_state = c.final_state.elements(), states = c.states.elements();
+    linear_attention(c.arrays(), {}, c.options());
+    CHECK((c.final_state.elements() == final_state));
+    CHECK((c.states.elements() == states));
+  }
 }
 
 TEST_CASE("outputs may overwrite values, and final states initial states", "[linear_attention]") {
@@ -591,22 +600,24 @@ TEST_CASE("linear attention refuses invalid arguments by name and writes nothing
 
 TEST_CASE("linear attention needs the workspace that it reports", "[linear_attention]") {
   generator bits{16};
-  problem p{.batch = 2, .time = 70, .dk = 40, .dv = 50, .heads = 2, .query_heads = 4};
-  p.beta = p.gate = p.key_gates = true;
-  const call<float> c(p, layout::heads_inside, element::own, bits);
-  linear_attention(c.arrays(), c.out.view(), c.options());
-  const std::string results = c.results();
-  const auto check = [&](auto on) {
-    const auto memory = attention_calls::add_workspace(
-        on, linear_attention_workspace_bytes(on, c.arrays(), c.out.view(), c.options()));
-    linear_attention(on, c.arrays(), c.out.view(), c.options());
-    CHECK((c.results() == results));
-    on.workspace = on.workspace.first(on.workspace.size() - 1);
-    CHECK(refused([&] { linear_attention(on, c.arrays(), c.out.view(), c.options()); }) ==
-          "workspace");
-  };
-  for (const int threads : {1, 2, 7}) check(tiled{.threads = threads});
-  check(sequential{});
+  for (const bool key_gates : {false, true}) {
+    problem p{.batch = 2, .time = 70, .dk = 40, .dv = 50, .heads = 2, .query_heads = 4};
+    p.beta = p.gate = true, p.key_gates = key_gates;
+    const call<float> c(p, layout::heads_inside, element::own, bits);
+    linear_attention(c.arrays(), c.out.view(), c.options());
+    const std::string results = c.results();
+    const auto check = [&](auto on) {
+      const auto memory = attention_calls::add_workspace(
+          on, linear_attention_workspace_bytes(on, c.arrays(), c.out.view(), c.options()));
+      linear_attention(on, c.arrays(), c.out.view(), c.options());
+      CHECK((c.results() == results));
+      on.workspace = on.workspace.first(on.workspace.size() - 1);
+      CHECK(refused([&] { linear_attention(on, c.arrays(), c.out.view(), c.options()); }) ==
+            "workspace");
+    };
+    for (const int threads : {1, 2, 7}) check(tiled{.threads = threads});
+    check(sequential{});
+  }
 }
 
 // ---- golden bits ------------------------------------------------------------------------------

@@ -263,6 +263,10 @@ class attention_rows {
           sum = simd::fma(lane(decays_[i * steps + g]), at(z + i * steps + j), sum);
         store_lanes(sums + j, sum);
       }
+      if (g == 0 && alpha == nullptr) {  // a gate that is not used, and may be NaN
+        gradients[g] = 0;
+        continue;
+      }
       V total = alpha == nullptr ? V(0) : (g > 0 ? start_[g - 1] : V(1)) * of_start;
       for (int j = 0; j < g; ++j) total = simd::fma(decays_[(g - 1) * steps + j], sums[j], total);
       gradients[g] = p_.logarithms ? static_cast<V>(gates_[g]) * total : total;

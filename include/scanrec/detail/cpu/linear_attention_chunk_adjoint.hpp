@@ -214,6 +214,8 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     this->to_packs(base::g_.gates, start_, n, gate_rows_);
     for (int c = 0; c < k_packs_; ++c) {
       const int first = c * steps * W;
+      // Without a state, the first gate is not used. It may be NaN.
+      if (zero_state_) std::fill_n(gate_rows_ + first, W, V(0));
       for (int q = 0; q < count; ++q)
         parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, queries_of(q) + first, true};
       if (delta) parts_[count] = {kp_ + first, em_, yt_ + first, false};
