@@ -53,9 +53,9 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
   }
 
  protected:
-  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::end_decays_,
-      base::factors_, base::k_packs_, base::kt_, base::of_keys_, base::of_queries, base::queries_of,
-      base::start_, base::sum_of, base::transposed;
+  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::factors_,
+      base::k_packs_, base::kt_, base::of_keys_, base::of_queries, base::queries_of, base::start_,
+      base::sum_of, base::transposed;
   using typename base::lane;
 
   attention_adjoint_rows(const problem_type& p, arena& memory)
@@ -218,7 +218,7 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
       tile.clear();
       if (!zero_grad_)
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(end_decays_[d + r]), at(to + p * state_pack() + r * W));
+          x = simd::mul(lane(this->end_decay(d + r)), at(to + p * state_pack() + r * W));
         });
       for (int q = 0; q < p_.queries(); ++q)
         tile.add_product({decayed_queries(q) + d * steps, steps, 1},

@@ -49,8 +49,8 @@ class attention_key_gates : protected attention_rows<V, W> {
         qt_(memory.take<V>(queries * base::transposed(p.dk))),
         of_keys_(memory.take<V>(p.beta.present() ? steps * steps : 0)),
         of_queries_(memory.take<V>(std::int64_t{queries} * steps * steps)),
-        end_decays_(memory.take<V>(channels())),
         g_(rows::at(memory.take<std::byte>(p.key_gates ? rows::bytes(channels()) : 0), channels())),
+        end_decays_(memory.take<V>(p.key_gates ? channels() : 0)),
         ft_(memory.take<V>(p.key_gates ? base::transposed(p.dk) : 0)),
         decayed_(memory.take<V>(p.key_gates ? (1 + queries) * base::transposed(p.dk) : 0)) {}
 
@@ -90,12 +90,12 @@ class attention_key_gates : protected attention_rows<V, W> {
                              q_products == nullptr ? nullptr : q_products + q * steps * steps,
                              of_queries(q), false);
   }
-  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed, and end_decays_ to
+  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed, and end_decay(d) to
   // e[n-1].
   void scale_to_end(int n, V* to) {
     if (!p_.key_gates) {
       this->scale_columns(kt_, decays_ + (n - 1) * steps, n, to, false);
-      std::fill_n(end_decays_, p_.dk, start_[n - 1]);
+      end_ = start_ + n - 1, end_by_channel_ = 0;
       return;
     }
     const int border = n / block * block;
@@ -105,7 +105,9 @@ class attention_key_gates : protected attention_rows<V, W> {
       for (int j = 0; j < border && border < n; ++j) to[d * steps + j] *= g_.within[d];
     }
     for (int c = 0; c < k_packs_; ++c) decays_so_far(c, end_decays_ + c * W);
+    end_ = end_decays_, end_by_channel_ = 1;
   }
+  SCANREC_INLINE V end_decay(int d) const { return end_[d * end_by_channel_]; }
   // Continues a chunk of a stream, which has n steps. `memory` has the gate rows of `known` steps,
   // which are more than n if steps were dropped.
   void resume_decays(double* gates, std::byte* memory, int n, int known) {
@@ -123,7 +125,6 @@ class attention_key_gates : protected attention_rows<V, W> {
   V* qt_;          // queries, transposed
   V* of_keys_;     // (step, earlier step): -E (k . k)
   V* of_queries_;  // (step, earlier step): E (q . k)
-  V* end_decays_;  // (channel): e of the last step
   rows g_;
 
  private:
@@ -275,6 +276,9 @@ class attention_key_gates : protected attention_rows<V, W> {
     }
   }
 
+  V* end_decays_;           // (channel), with gates per key
+  const V* end_ = nullptr;  // e of the last step: one number per channel, or one for all
+  int end_by_channel_ = 0;
   V* ft_;       // F of the steps of the last append, transposed
   V* decayed_;  // e times keys and times queries, transposed
 };

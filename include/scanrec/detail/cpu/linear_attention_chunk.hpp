@@ -40,9 +40,8 @@ struct attention_states {
 template <class V, int W>
 class linear_attention_chunk : attention_key_gates<V, W> {
   using base = attention_key_gates<V, W>;
-  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::end_decays_,
-      base::kt_, base::of_keys_, base::of_queries, base::p_, base::queries_, base::queries_of,
-      base::start_;
+  using base::at, base::beta_, base::decayed_keys, base::decayed_queries, base::kt_, base::of_keys_,
+      base::of_queries, base::p_, base::queries_, base::queries_of, base::start_;
   using typename base::lane;
 
  public:
@@ -315,7 +314,8 @@ class linear_attention_chunk : attention_key_gates<V, W> {
       tile.clear();
       if (!zero_state_)
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(end_decays_[d + r]), at(s.data + p * s.by_pack + (d + r) * s.by_k));
+          x = simd::mul(lane(this->end_decay(d + r)),
+                        at(s.data + p * s.by_pack + (d + r) * s.by_k));
         });
       tile.add_product({scaled_ + d * steps, steps, 1}, {values(first + pack), W, steps * W}, n);
       V* const to = folded_.data + head * folded_.by_head + (first + pack) * folded_.by_pack;
