@@ -250,6 +250,39 @@ TEST_CASE("gradients have the same bits for any number of threads", "[linear_att
     }
 }
 
+TEST_CASE("gradients have the same bits if heads are divided", "[linear_attention]") {
+  generator bits{19};
+  const auto any = [&](const auto& of) { return of[bits() % std::size(of)]; };
+  int divided = 0, several_windows = 0;
+  for (int i = 0; i < 120; ++i) {
+    problem p = attention_calls::random_problem(bits, 1e5);
+    const std::int64_t steps[]{1, 31, 32, 33, 64, 100, 290, 600}, widths[]{16, 17, 33, 48, 64, 80};
+    p.batch = 1 + i % 2, p.time = any(steps), p.dv = any(widths);
+    // These have segments of 256 steps. With states, a segment is an interval.
+    if (p.time > 256) {
+      p.dk = 64, p.dv = 512, p.heads = 1 + i % 3;
+      p.key_heads = p.query_heads = 1;
+    }
+    adjoint_call<float> c(p, static_cast<layout>(bits() % 3), element::mixed, bits);
+    c.drop(bits() % 6 == 0, bits() % 4 == 0);
+    if (p.interval > 0) c.run(tiled{}), c.passes_states = true;
+    c.run_vjp(tiled{.threads = 1});
+    const std::string gradients = c.all_gradients();
+    const auto of = detail::make_linear_attention_vjp(c.arrays(), c.out_grad.view<const float>(),
+                                                      c.gradients(), c.vjp_options());
+    for (const int threads : {2, 3, 7, 64}) {
+      const detail::linear_attention_vjp_plan plan(of, simd::lanes_v<float>, threads);
+      divided += plan.divides_heads();
+      several_windows += plan.divides_heads() && plan.segments.windows() > 1;
+      c.run_vjp(tiled{.threads = threads});
+      INFO("problem " << i << ": " << to_string(p) << ", threads " << threads);
+      CHECK((c.all_gradients() == gradients));
+    }
+  }
+  CHECK(divided > 150);
+  CHECK(several_windows > 20);
+}
+
 TEST_CASE("the sequential adjoint has the bits of the tiled one, except in sums over channels",
           "[linear_attention]") {
   generator bits{11};
@@ -530,6 +563,87 @@ TEST_CASE("an interval longer than the sequence needs no more workspace", "[line
                                                 c.vjp_options());
   };
   CHECK(bytes_of(std::int64_t{1} << 50) == bytes_of(0));
+}
+
+// ---- the plan ---------------------------------------------------------------------------------
+
+TEST_CASE("the adjoint divides heads for up to 128 threads, and its memory is bounded",
+          "[linear_attention]") {
+  using plan_type = detail::linear_attention_vjp_plan;
+  generator bits{20};
+  const auto up_to = [&](double exponent) {
+    return static_cast<std::int64_t>(std::exp2(exponent * (bits() % 1024) / 1024));
+  };
+  int divided = 0;
+  for (int i = 0; i < 3000; ++i) {
+    detail::linear_attention_vjp_problem<float> p;
+    p.batch = up_to(3), p.time = up_to(14);
+    p.dk = static_cast<int>(up_to(9)), p.dv = static_cast<int>(up_to(9));
+    p.heads = p.key_heads = p.query_heads = static_cast<int>(up_to(6));
+    if (bits() % 4 == 0) p.query_heads *= 3;
+    p.key_gates = bits() % 4 == 0;
+    static std::byte present{};
+    if (bits() % 2 == 0) p.beta.data = &present;
+    const int threads = static_cast<int>(up_to(7));
+    const plan_type plan(p, simd::lanes_v<float>, threads);
+    CAPTURE(i, p.batch, p.time, p.dk, p.dv, p.heads, p.query_heads, p.key_gates, threads,
+            plan.blocks);
+    REQUIRE((1 <= plan.workers && plan.workers <= threads));
+    const detail::attention_vjp_costs cost(detail::attention_costs::of(p),
+                                           std::int64_t{plan.packs} * simd::lanes_v<float>);
+    const auto head_of = [&](const detail::attention_part& part) {
+      return static_cast<std::size_t>(part.batch * p.heads + part.head);
+    };
+    // Packs of columns times steps that are done, for each head of each sequence.
+    std::vector<std::int64_t> columns(static_cast<std::size_t>(p.batch * p.heads)), sums = columns;
+    std::vector<double> busy(static_cast<std::size_t>(plan.workers));
+    double waits = 0;  // until all tasks of a kind are done
+    auto kind = plan_type::gradients::all;
+    for (std::int64_t n = 0; n < plan.tasks; ++n) {
+      const plan_type::task task = plan.at(n);
+      if (task.computes != kind) {
+        kind = task.computes, waits = *std::max_element(busy.begin(), busy.end());
+        std::fill(busy.begin(), busy.end(), waits);
+      }
+      double& least = *std::min_element(busy.begin(), busy.end());
+      const std::int64_t first = task.window * plan.segments.window_steps();
+      if (kind == plan_type::gradients::all) {
+        columns[head_of(task.part)] += p.time * task.part.packs;
+        sums[head_of(task.part)] += p.time;
+        least += static_cast<double>(p.time * cost.all);
+      } else if (kind == plan_type::gradients::of_columns) {
+        const std::int64_t count = std::min(p.time - first, plan.segments.window_steps());
+        columns[head_of(task.part)] += count * task.part.packs;
+        const std::int64_t width = task.part.packs * simd::lanes_v<float>;
+        least += static_cast<double>(count * (cost.of_block + width * cost.of_column));
+      } else {
+        const std::int64_t count = std::clamp<std::int64_t>(p.time - task.step, 0, 32);
+        sums[head_of(task.part)] += count;
+        least += static_cast<double>(count * cost.sums);
+      }
+    }
+    divided += plan.divides_heads();
+    const auto all = p.batch * p.heads;
+    CHECK((std::count(columns.begin(), columns.end(), p.time * plan.packs) == all));
+    CHECK((std::count(sums.begin(), sums.end(), p.time) == all));
+    const double busiest = *std::max_element(busy.begin(), busy.end());
+    const double whole = static_cast<double>(p.time * cost.all);
+    CHECK(busiest <= whole * static_cast<double>((all + threads - 1) / threads));
+    // The least time if work could be divided at will, except below one pack of columns and below
+    // the sums of 32 steps.
+    const std::int64_t one_pack = cost.of_block + cost.of_column * simd::lanes_v<float>;
+    const std::int64_t one_sum = std::min<std::int64_t>(p.time, 32) * cost.sums;
+    const auto smallest = static_cast<double>(p.time * one_pack + one_sum);
+    CHECK(busiest <= 2 * std::max(whole * static_cast<double>(all) / threads, smallest));
+    // Memory that windows keep: S, G, r and du.
+    if (!plan.divides_heads()) continue;
+    const std::int64_t width = std::int64_t{plan.packs} * simd::lanes_v<float>;
+    const double rows = p.dk / 32.0 + (p.beta.present() ? 1 : 0);
+    const double kept = 2 * sizeof(float) * static_cast<double>(width * all) * rows *
+                        static_cast<double>(plan.segments.window_steps());
+    CHECK((plan.segments.window == 1 || kept <= 0x1p20 * threads));
+  }
+  CHECK(divided > 300);
 }
 
 // ---- golden bits ------------------------------------------------------------------------------

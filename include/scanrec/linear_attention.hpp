@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/cpu/linear_attention_adjoint_driver.hpp>
 #include <scanrec/detail/cpu/linear_attention_driver.hpp>
 #include <scanrec/detail/cpu/row_calls.hpp>
 #include <scanrec/detail/problem/linear_attention.hpp>
@@ -74,11 +75,15 @@ void linear_attention(const linear_attention_arrays<V>& arrays,
 ///          many as have about 1 MiB of states, or one interval of `states`. Segments of long
 ///          sequences are longer, up to 4096 steps. If heads share queries or keys whose gradients
 ///          are not stored in V, also these gradients in V. Gates per key: 430 dk numbers more.
+///          With fewer heads than threads, each head instead of each thread has one state per
+///          segment, and for some segments two states per 32 steps and, with the delta rule, 2 dv
+///          numbers per step. The latter take at most 1 MiB per thread, or belong to one segment.
 /// Aliasing No two arrays may overlap if one of them is written.
 /// Throws   argument_error, before anything is written; std::bad_alloc if the workspace cannot be
 ///          allocated.
 /// Cost     about three times that of linear_attention, and a recomputation of states for sequences
-///          longer than a segment, unless options.states has them.
+///          longer than a segment, unless options.states has them. With fewer heads than threads, a
+///          head may be divided, which computes some matrices more than once.
 /// Source   docs/linear_attention.md.
 template <runs_rows Backend, class V>
 void linear_attention_vjp(

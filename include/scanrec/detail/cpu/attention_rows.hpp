@@ -24,12 +24,13 @@ struct attention_part {
   int pack = 0, packs = 1;
 };
 
-/// Rows r (linear_attention_chunk.hpp) of some steps: row i of a pack of columns begins at data +
-/// pack * by_pack + i * W.
-template <class V>
-struct attention_residuals {
+/// Rows, one per step, in packs of columns: row i of pack c begins at data + c * by_pack + i * W.
+template <class V, int W>
+struct attention_pack_rows {
   V* data = nullptr;
   std::int64_t by_pack = 0;
+
+  [[nodiscard]] V* row(std::int64_t pack, int i) const { return data + pack * by_pack + i * W; }
 };
 
 /// A gradient that several heads may share. Each head adds its part after the previous one.

@@ -112,8 +112,9 @@ class linear_attention_chunk : attention_key_gates<V, W> {
     this->resume_decays(from.gates, from.key_gates, n_, from.gate_steps);
   }
   [[nodiscard]] int count() const { return n_; }
-  /// Stores the residuals r of the next steps, if `r` has memory.
-  void keep_residuals(attention_residuals<V> r) { residuals_ = r; }
+  /// Stores the residuals r of the next steps, if `r` has memory. Its first pack is the first pack
+  /// of columns of the part.
+  void keep_residuals(const attention_pack_rows<V, W>& r) { residuals_ = r; }
   /// Loads a state of the part's only head into packs at `to`.
   void load_state(const row_array<V>& from, std::int64_t element, V* to) {
     for (int c = 0; c < part_.packs; ++c)
@@ -239,8 +240,7 @@ class linear_attention_chunk : attention_key_gates<V, W> {
         simd::detail::unrolled<r>([&](auto j) SCANREC_LAMBDA {
           x = simd::fma(lane(n[r * steps + i + j]), tile.x[j][p], x);
         });
-        if (residuals_.data != nullptr)
-          store_lanes(residuals_.data + (first + pack + p) * residuals_.by_pack + (i + r) * W, x);
+        if (residuals_.data != nullptr) store_lanes(residuals_.row(first + pack + p, i + r), x);
         x = simd::mul(lane(beta_[i + r]), x);
         store_lanes(u + p * steps * W + (i + r) * W, x);
       });
@@ -336,7 +336,7 @@ class linear_attention_chunk : attention_key_gates<V, W> {
   V* stage_;                        // (step, lane)
   V* scaled_;                       // keys times decays, transposed
   V* out_;                          // outputs of a panel, in packs
-  attention_residuals<V> residuals_;
+  attention_pack_rows<V, W> residuals_;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -38,18 +38,18 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class V, int W>
 class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
   using base = attention_adjoint_rows<V, W>;
-  using base::add_rows, base::at, base::batch_, base::decays_, base::dots_, base::dv_, base::dvt_,
-      base::em_, base::el_, base::grad_, base::head_, base::k_grad_, base::k_norms_, base::k_packs_,
-      base::kp_, base::kt_, base::m_, base::numbers_, base::out_grads_t, base::out_head, base::p_,
-      base::q_grad_, base::q_norms_, base::queries_of, base::query_packs, base::rows_, base::s_,
+  using base::add_rows, base::at, base::c_, base::decays_, base::dk_, base::dots_, base::dv_,
+      base::dvt_, base::el_, base::em_, base::k_norms_, base::k_packs_, base::kp_, base::kt_,
+      base::l_, base::m_, base::numbers_, base::out_grads, base::out_grads_t, base::out_head,
+      base::p_, base::part_, base::q_norms_, base::queries_of, base::query_grads, base::query_packs,
       base::scaled_, base::start_, base::state_pack, base::sum_of, base::times_columns,
-      base::transposed, base::u_, base::ut_, base::v_packs_, base::l_, base::xt_, base::yt_,
-      base::zero_grad_, base::zero_state_;
+      base::transposed, base::u_, base::ut_, base::v_packs_, base::xt_, base::yt_;
   using typename base::lane;
 
  public:
-  using base::begin, base::steps, base::store_initial_gradient;
+  using base::begin, base::steps;
   using problem_type = linear_attention_vjp_problem<V>;
+  using chunk = attention_adjoint_chunk<V, W>;
 
   linear_attention_chunk_adjoint(const problem_type& p, arena& memory) : base(p, memory) {
     const std::int64_t channels = base::channels(), queries = p.queries();
@@ -61,30 +61,61 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     gate_rows_ = memory.take<V>(channels * steps), gate_grads_ = memory.take<V>(channels * steps);
     parts_ = memory.take<attention_key_rows<V>>(1 + queries);
   }
-  /// Computes the gradients of a chunk. `r` are the residuals r of its steps, with the delta rule.
-  void run(const attention_steps<V>& c, attention_residuals<const V> r) {
-    const std::int64_t t = c.t;
-    const int n = c.n;
-    s_ = c.state, zero_state_ = c.zero_state;
-    this->load_rows(t, n, r);
-    this->value_gradients(t, n, r);
-    this->transpose(u_, n, p_.dv, ut_);
-    if (p_.beta.present()) this->transpose(dv_, n, p_.dv, dvt_);
-    if (p_.key_gates)
-      with_key_gates(t, n);
-    else
-      with_head_gates(t, n);
-    if (c.after_reset)
-      zero_grad_ = true;
-    else
-      this->update_gradient(n);
+  /// Computes the gradients of a chunk. The part has all columns. Calls turn() before rows are
+  /// added to the gradients of queries and keys.
+  template <class Turn>
+  void run(const chunk& c, const shared_gradient<V>& q_grad, const shared_gradient<V>& k_grad,
+           Turn turn) {
+    this->load_rows(c);
+    this->load_out_grads(0, v_packs_);
+    this->value_gradients();
+    sums_over_columns();
+    if (c.grad_before != nullptr) this->state_gradient();
+    turn();
+    add_sums(q_grad, k_grad);
+  }
+  /// Computes those gradients that have columns: of the values and of the state before the chunk,
+  /// for the columns of the part. Stores du, with the delta rule.
+  void run_columns(const chunk& c) {
+    this->load_rows(c);
+    this->load_out_grads(part_.pack, part_.packs);
+    this->value_gradients();
+    if (c.grad_before != nullptr) this->state_gradient();
+  }
+  /// Computes the other gradients, which are sums over all columns, after run_columns() for these.
+  template <class Turn>
+  void run_sums(const chunk& c, const shared_gradient<V>& q_grad, const shared_gradient<V>& k_grad,
+                Turn turn) {
+    this->load_rows(c);
+    this->load_out_grads(0, v_packs_);
+    sums_over_columns();
+    turn();
+    add_sums(q_grad, k_grad);
   }
 
  private:
+  void sums_over_columns() {
+    this->load_values();
+    this->transpose(u_, c_.n, p_.dv, ut_);
+    if (p_.beta.present()) this->transpose(dv_, c_.n, p_.dv, dvt_);
+    for (int q = 0; q < p_.queries(); ++q)
+      this->transpose(out_grads(q), c_.n, p_.dv, out_grads_t(q));
+    if (p_.key_gates)
+      with_key_gates(c_.n);
+    else
+      with_head_gates(c_.n);
+  }
+  void add_sums(const shared_gradient<V>& q_grad, const shared_gradient<V>& k_grad) {
+    for (int q = 0; q < p_.queries(); ++q)
+      add_rows(q_grad, p_.query_head(out_head(q)), query_packs(q), q_norms_ + q * steps,
+               query_grads(q));
+    add_rows(k_grad, p_.key_head(part_.head), kp_, k_norms_, dk_);
+  }
+
   // ---- gates per head, or none -----------------------------------------------------------------
 
   // Computes the gradients of queries, keys and gates.
-  void with_head_gates(std::int64_t t, int n) {
+  void with_head_gates(int n) {
     std::fill_n(z_, steps * steps, V(0));
     std::fill_n(alpha_, steps, V(0));
     if (p_.beta.present()) {
@@ -92,9 +123,9 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
       add_products(n, m_, base::k_products_, true);
       mirror(n);
     }
-    for (int q = 0; q < p_.queries(); ++q) query_gradients(q, t, n);
-    key_gradients(t, n);
-    if (p_.gate_grad.present()) gate_gradient(t, n);
+    for (int q = 0; q < p_.queries(); ++q) query_gradients(q, n);
+    key_gradients(n);
+    if (p_.gate_grad.present()) gate_gradient(n);
   }
   // Adds w * products to z, or subtracts it, below the diagonal.
   void add_products(int n, const V* w, const V* products, bool negative) {
@@ -112,21 +143,21 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
       for (int j = 0; j < i; ++j) em_[j * steps + i] = em_[i * steps + j];
     }
   }
-  void query_gradients(int q, std::int64_t t, int n) {
-    V* const el = el_ + q * steps * steps;
+  void query_gradients(int q, int n) {
+    V *const el = el_ + q * steps * steps, *const dq = query_grads(q);
     this->decayed_triangle(out_grads_t(q), ut_, p_.dv, 0, n, l_, el, false);
     add_products(n, l_, base::q_products_ + q * steps * steps, false);
-    if (zero_state_) {
-      std::fill_n(rows_, transposed(p_.dk), V(0));
+    if (c_.state == nullptr) {
+      std::fill_n(dq, transposed(p_.dk), V(0));
     } else {
-      times_columns(s_, out_grads_t(q), n, xt_);
+      times_columns(c_.state, out_grads_t(q), xt_);
       this->add_dots(queries_of(q), xt_, n, alpha_, false);
-      this->to_packs(xt_, start_, n, rows_);
+      this->to_packs(xt_, start_, n, dq);
     }
-    if (!q_grad_.to.present()) return;
+    if (!p_.q_grad.present()) return;
     for_tiles<V>(0, n, k_packs_, [&](auto size, int i, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      V* const rows = rows_ + (pack * steps + i) * W;
+      V* const rows = dq + (pack * steps + i) * W;
       const V *const k = kp_ + pack * steps * W, *const of = el + i * steps;
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { x = at(rows + p * steps * W + r * W); });
@@ -135,30 +166,28 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { store_lanes(rows + p * steps * W + r * W, x); });
     });
-    add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps,
-             rows_);
   }
-  void key_gradients(std::int64_t t, int n) {
+  void key_gradients(int n) {
     const bool delta = p_.beta.present();
     std::fill_n(gamma_, steps, V(0));
-    if (zero_grad_) {
-      std::fill_n(rows_, transposed(p_.dk), V(0));
+    if (c_.grad == nullptr) {
+      std::fill_n(dk_, transposed(p_.dk), V(0));
     } else {
-      times_columns(grad_, ut_, n, xt_);
+      times_columns(c_.grad, ut_, xt_);
       this->add_dots(kt_, xt_, n, gamma_, false);
-      this->to_packs(xt_, decays_ + (n - 1) * steps, n, rows_);
+      this->to_packs(xt_, decays_ + (n - 1) * steps, n, dk_);
     }
-    if (delta && !zero_state_) {
-      times_columns(s_, dvt_, n, yt_);
+    if (delta && c_.state != nullptr) {
+      times_columns(c_.state, dvt_, yt_);
       this->add_dots(kt_, yt_, n, alpha_, true);
       this->to_packs(yt_, start_, n, scaled_);
       for (std::int64_t i = 0; i < transposed(p_.dk); i += W)
-        store_lanes(rows_ + i, at(rows_ + i) - at(scaled_ + i));
+        store_lanes(dk_ + i, at(dk_ + i) - at(scaled_ + i));
     }
-    if (!k_grad_.to.present()) return;
+    if (!p_.k_grad.present()) return;
     for_tiles_upwards<V>(n, k_packs_, [&](auto size, int j, int pack) SCANREC_LAMBDA {
       attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      V* const rows = rows_ + (pack * steps + j) * W;
+      V* const rows = dk_ + (pack * steps + j) * W;
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { x = at(rows + p * steps * W + r * W); });
       for (int q = 0; q < p_.queries(); ++q)
@@ -169,13 +198,14 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
       tile.each([&](lane& x, auto r, auto p)
                     SCANREC_LAMBDA { store_lanes(rows + p * steps * W + r * W, x); });
     });
-    add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_, rows_);
   }
 
-  void gate_gradient(std::int64_t t, int n) {
-    const V after = zero_grad_ || zero_state_ ? V(0) : dot_of_states();
-    this->gate_gradients(n, z_, zero_state_ ? nullptr : alpha_, gamma_, after, dots_, numbers_);
-    p_.gate_grad.template store<1>(p_.gate_grad.at(batch_, t, 0, head_), n, 1, numbers_, p_.update);
+  void gate_gradient(int n) {
+    const V after = c_.grad == nullptr || c_.state == nullptr ? V(0) : dot_of_states();
+    this->gate_gradients(n, z_, c_.state == nullptr ? nullptr : alpha_, gamma_, after, dots_,
+                         numbers_);
+    p_.gate_grad.template store<1>(p_.gate_grad.at(part_.batch, c_.t, 0, part_.head), n, 1,
+                                   numbers_, p_.update);
   }
   // The sum of S times G, element by element.
   [[nodiscard]] V dot_of_states() const {
@@ -183,65 +213,62 @@ class linear_attention_chunk_adjoint : attention_adjoint_rows<V, W> {
     std::int64_t i = 0;
     for (; i + 4 * W <= base::state_size(); i += 4 * W)
       for (int k = 0; k < 4; ++k)
-        sums[k] = simd::fma(at(s_ + i + k * W), at(grad_ + i + k * W), sums[k]);
-    for (; i < base::state_size(); i += W) sums[0] = simd::fma(at(s_ + i), at(grad_ + i), sums[0]);
+        sums[k] = simd::fma(at(c_.state + i + k * W), at(c_.grad + i + k * W), sums[k]);
+    for (; i < base::state_size(); i += W)
+      sums[0] = simd::fma(at(c_.state + i), at(c_.grad + i), sums[0]);
     return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
   }
 
   // ---- gates per key ---------------------------------------------------------------------------
 
   // Computes the gradients of queries, keys and gates.
-  void with_key_gates(std::int64_t t, int n) {
+  void with_key_gates(int n) {
     const int count = p_.queries(), delta = p_.beta.present() ? 1 : 0;
     for (int q = 0; q < count; ++q) {
       this->triangle(out_grads_t(q), ut_, p_.dv, 0, n, n, el_ + q * steps * steps, false);
-      if (zero_state_) continue;
-      times_columns(s_, out_grads_t(q), n, xt_);
-      this->to_packs(xt_, start_, n, queries_of(q));
+      if (c_.state == nullptr) continue;
+      times_columns(c_.state, out_grads_t(q), xt_);
+      this->to_packs(xt_, start_, n, query_grads(q));
     }
     if (delta) this->triangle(dvt_, ut_, p_.dv, 0, n, n, em_, true);
-    if (delta && !zero_state_) {
+    if (delta && c_.state != nullptr) {
       std::fill_n(base::factors_, steps, V(-1));
-      times_columns(s_, dvt_, n, xt_);
+      times_columns(c_.state, dvt_, xt_);
       this->to_packs(xt_, base::factors_, n, yt_);
     }
-    if (zero_grad_) {
+    if (c_.grad == nullptr) {
       std::fill_n(scaled_, transposed(p_.dk), V(0));
     } else {
-      times_columns(grad_, ut_, n, xt_);
+      times_columns(c_.grad, ut_, xt_);
       this->to_packs(xt_, start_, n, scaled_);
     }
     this->to_packs(base::g_.gates, start_, n, gate_rows_);
     for (int c = 0; c < k_packs_; ++c) {
       const int first = c * steps * W;
       // Without a state, the first gate is not used. It may be NaN.
-      if (zero_state_) std::fill_n(gate_rows_ + first, W, V(0));
+      if (c_.state == nullptr) std::fill_n(gate_rows_ + first, W, V(0));
       for (int q = 0; q < count; ++q)
-        parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, queries_of(q) + first, true};
+        parts_[q] = {query_packs(q) + first, el_ + q * steps * steps, query_grads(q) + first, true};
       if (delta) parts_[count] = {kp_ + first, em_, yt_ + first, false};
       attention_key_adjoint<V, W> work(n, gate_rows_ + first, kp_ + first,
-                                       zero_state_ ? nullptr : base::g_.borders + c * W,
+                                       c_.state == nullptr ? nullptr : base::g_.borders + c * W,
                                        this->channels());
       V* const da = gate_grads_ + first;
-      work.run(scaled_ + first, dots_of_states(c), parts_, count + delta, rows_ + first, da);
+      work.run(scaled_ + first, dots_of_states(c), parts_, count + delta, dk_ + first, da);
       if (!p_.gate_grad.present()) continue;
       for (int i = 0; i < n * W && p_.logarithms; ++i) da[i] *= gate_rows_[first + i];
-      p_.gate_grad.template store<W>(p_.gate_grad.at(batch_, t, c * W, head_), n,
+      p_.gate_grad.template store<W>(p_.gate_grad.at(part_.batch, c_.t, c * W, part_.head), n,
                                      base::key_width(c), da, p_.update);
     }
-    for (int q = 0; q < count; ++q)
-      add_rows(q_grad_, p_.query_head(out_head(q)), t, n, query_packs(q), q_norms_ + q * steps,
-               queries_of(q));
-    add_rows(k_grad_, p_.key_head(head_), t, n, kp_, k_norms_, rows_);
   }
   // The sums of S times G over columns, for a pack of channels of keys.
   [[nodiscard]] lane dots_of_states(int c) const {
     V dots[W] = {};
-    for (int d = 0; d < base::key_width(c) && !zero_grad_ && !zero_state_; ++d) {
+    for (int d = 0; d < base::key_width(c) && c_.grad != nullptr && c_.state != nullptr; ++d) {
       lane sum = simd::constant<lane>(0);
       for (int pack = 0; pack < v_packs_; ++pack) {
         const std::int64_t element = pack * state_pack() + (c * W + d) * W;
-        sum = simd::fma(at(s_ + element), at(grad_ + element), sum);
+        sum = simd::fma(at(c_.state + element), at(c_.grad + element), sum);
       }
       dots[d] = sum_of(sum);
     }

@@ -6,11 +6,8 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <new>
 
-#include <scanrec/detail/cpu/linear_attention_adjoint.hpp>
 #include <scanrec/detail/cpu/linear_attention_chunk.hpp>
 #include <scanrec/detail/cpu/linear_attention_plan.hpp>
 #include <scanrec/detail/cpu/row_calls.hpp>
@@ -94,77 +91,6 @@ class linear_attention_run {
 
   const linear_attention_problem<V>& p_;
   const linear_attention_plan& plan_;
-  worker_rooms rooms_;
-};
-
-/// An adjoint call. Heads that share keys or queries add their gradients one after the other.
-template <class V, int W>
-class linear_attention_vjp_run {
- public:
-  using plan_type = linear_attention_vjp_plan;
-  using problem_type = linear_attention_vjp_problem<V>;
-  using adjoint = linear_attention_adjoint<V, W>;
-
-  linear_attention_vjp_run(const problem_type& p, const plan_type& plan, arena& memory)
-      : p_(p),
-        plan_(plan),
-        before_(p),
-        segments_(attention_segments::of(p)),
-        q_sums_(sums_of(p.q_grad, p.query_heads, shares_queries(), memory)),
-        k_sums_(sums_of(p.k_grad, p.key_heads, shares_keys(), memory)),
-        done_(memory.take<task_queue::counter>(shares_queries() || shares_keys() ? plan.tasks : 0)),
-        rooms_(worker_rooms::of<adjoint>(p, plan.workers, memory, before_, segments_)) {}
-
-  void operator()(const executor& on) const {
-    for (std::int64_t i = 0; done_ != nullptr && i < plan_.tasks; ++i)
-      ::new (&done_[i]) task_queue::counter(0);
-    task_queue tasks(plan_.tasks);
-    run_on(on, plan_.workers, [&](int worker) {
-      arena room = rooms_.room(worker);
-      adjoint work(p_, before_, segments_, room);
-      tasks.work_off(worker, [&](std::int64_t task) { run(work, tasks, task); });
-    });
-    tasks.rethrow();
-  }
-
- private:
-  void run(adjoint& work, const task_queue& tasks, std::int64_t task) const {
-    const int head = static_cast<int>(task % p_.heads);
-    const auto share = [&](const row_array<V>& to, const row_array<V>& sums, int heads) {
-      const int sharing = std::max(1, p_.heads / heads);
-      return shared_gradient<V>{to, sums, head % sharing == 0, (head + 1) % sharing == 0};
-    };
-    const auto q = share(p_.q_grad, q_sums_, p_.query_heads);
-    const auto k = share(p_.k_grad, k_sums_, p_.key_heads);
-    work.run(
-        task / p_.heads, head, q, k,
-        [&](std::int64_t t) {
-          if (!q.first || !k.first) tasks.await_at_least(done_[task - 1], p_.time - t, task);
-        },
-        [&](std::int64_t t) {
-          if (done_ != nullptr) done_[task].store(p_.time - t, std::memory_order_release);
-        });
-  }
-  [[nodiscard]] bool shares_queries() const { return p_.query_heads < p_.heads; }
-  [[nodiscard]] bool shares_keys() const { return p_.key_heads < p_.heads; }
-  // Memory for the sums of a shared gradient, if it is stored in 16 bits.
-  row_array<V> sums_of(const row_array<V>& grad, int heads, bool shared, arena& memory) const {
-    row_array<V> sums;
-    if (!shared || !grad.present() || grad.access == &rows_of<V, V>) return sums;
-    const extents shape{.batch = p_.batch, .time = p_.time, .channel = p_.dk, .group = heads};
-    sums.access = &rows_of<V, V>;
-    sums.strides = heads_inside(shape);
-    sums.data = reinterpret_cast<std::byte*>(memory.take<V>(
-        clipped_product(clipped_product(p_.batch, p_.time), std::int64_t{p_.dk} * heads)));
-    return sums;
-  }
-
-  const problem_type& p_;
-  const plan_type& plan_;
-  linear_attention_problem<V> before_;  // problem of the forward pass that recomputes states
-  attention_segments segments_;
-  row_array<V> q_sums_, k_sums_;
-  task_queue::counter* done_;  // steps processed by each task, if heads share gradients
   worker_rooms rooms_;
 };
 

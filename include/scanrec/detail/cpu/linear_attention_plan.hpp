@@ -89,20 +89,4 @@ struct linear_attention_plan {
   }
 };
 
-/// The tasks of an adjoint call, one per head, and its workers.
-struct linear_attention_vjp_plan {
-  int workers = 1;
-  std::int64_t tasks = 0;
-
-  template <class V>
-  linear_attention_vjp_plan(const linear_attention_problem<V>& p, int, int threads)
-      : tasks(clipped_product(p.batch, p.heads)) {
-    const attention_costs cost = attention_costs::of(p);
-    const std::int64_t steps = clipped_product(tasks, 3 * std::max<std::int64_t>(p.time, 1));
-    const std::int64_t work = clipped_product(steps, cost.of_task + cost.of_column * p.dv);
-    const int useful = threads_for(threads, work / linear_attention_plan::thread_work);
-    workers = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, useful));
-  }
-};
-
 }  // namespace scanrec::detail::inline SCANREC_ABI
