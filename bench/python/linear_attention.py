@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear attention on CPUs: scanrec against onnxruntime and the PyTorch code of transformers.
+"""Linear attention on CPUs: scanrec against onnxruntime and the PyTorch code of transformers, and, if
+installed, against OpenVINO and ExecuTorch.
 
 onnxruntime runs its operator LinearAttention of the domain com.microsoft with bound inputs and outputs. Its
 ONNX operator of the same name is several times slower. transformers' torch_chunk_gated_delta_rule is the code
-of Qwen3-Next without kernels for GPUs. scanrec is called through a C library of bench/CMakeLists.txt:
+of Qwen3-Next without kernels for GPUs. OpenVINO runs its operation GatedDeltaNet, and ExecuTorch its operator
+llama::gated_delta_rule; both have only delta rules. scanrec is called through a C library of bench/CMakeLists.txt:
     cmake --build build/bench --target bench_linear_attention_calls
-    pip install onnxruntime onnx torch transformers
+    pip install onnxruntime onnx torch transformers openvino
+    pip install --no-deps executorch
     python bench/python/linear_attention.py --library build/bench/bench/bench_linear_attention_calls.so
-All ways compute in float32 on the same arrays, and return the final state. A packed array has the shape
-(batch, time, heads, d). Before the measurement, all results are compared with those of scanrec.
+All ways compute in float32, and return the final state. A packed array has the shape (batch, time, heads,
+d). ExecuTorch has another layout, and gets copies of these arrays. Before the measurement, all results are compared with those of scanrec.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib.metadata
 import math
 import pathlib
 import time
@@ -26,6 +30,16 @@ import torch
 import transformers
 from onnx import TensorProto, helper
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
+
+try:
+    import openvino
+    from openvino.utils.node_factory import NodeFactory
+except ImportError:
+    openvino = None
+try:  # the only interface to the number of threads
+    from executorch.extension.pybindings import _C as executorch_runtime
+except ImportError:
+    executorch_runtime = None
 
 #: (batch, time, heads, d) of queries, keys and values.
 SHAPES = (
@@ -240,16 +254,81 @@ class Transformers:
         return {f"{name}_grad": grad.numpy() for name, grad in zip(given, grads)}
 
 
+class OpenVino:
+    """The delta rules, without gates per key. OpenVINO 2026.4 cannot read the ONNX operator, so the model is one
+    operation GatedDeltaNet, which its CPU plugin for x86 contains. With one thread, it runs in the thread of the
+    caller."""
+
+    order = ("query", "key", "value", "initial_state", "gate", "beta")
+
+    def __init__(self, problem, threads):
+        self.results = {name: problem.new(name) for name in ("out", "final_state")}
+        zeros = {
+            "initial_state": problem.new("final_state"),
+            "gate": aligned(problem.shape[:3], problem.alignment),
+        }
+        self.given = [(zeros | problem.arrays)[name] for name in self.order]
+        libraries = pathlib.Path(openvino.__file__).parent / "libs"
+        factory = NodeFactory()
+        factory.add_extension(str(libraries / "libopenvino_intel_cpu_plugin.so"))
+        inputs = [
+            openvino.op.Parameter(openvino.Type.f32, openvino.Shape(x.shape)) for x in self.given
+        ]
+        node = factory.create("GatedDeltaNet", [x.output(0) for x in inputs], {})
+        options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+        model = openvino.Model(node.outputs(), inputs)
+        self.request = openvino.compile_model(model, "CPU", options).create_infer_request()
+        for set_tensor, arrays in (
+            (self.request.set_input_tensor, self.given),
+            (self.request.set_output_tensor, self.results.values()),
+        ):
+            for index, array in enumerate(arrays):
+                set_tensor(index, openvino.Tensor(array, shared_memory=True))
+
+    def value(self):
+        self.request.infer()
+        return self.results
+
+
+class ExecuTorch:
+    """The delta rules. Before the measurement, the arrays get the operator's layout of (batch, heads, time,
+    d), the queries are scaled, and the gates become factors."""
+
+    def __init__(self, problem, threads):
+        executorch_runtime._unsafe_reset_threadpool(threads)
+        root = pathlib.Path(executorch_runtime.__file__).parents[2]
+        torch.ops.load_library(root / "extension/llm/custom_ops/libcustom_ops_aot_lib.so")
+        arrays = {"gate": np.zeros(problem.shape[:3], np.float32)} | problem.arrays
+        state = torch.from_numpy(arrays.pop("initial_state", problem.new("final_state")))
+        given = {x: torch.from_numpy(arrays[x]).transpose(1, 2).contiguous() for x in INPUTS}
+        given["query"] = given["query"] * problem.shape[3] ** -0.5
+        given["gate"] = given["gate"].exp()
+        self.given = [*given.values(), state]
+        self.results = {
+            "out": torch.empty_like(given["value"]),
+            "final_state": torch.empty_like(state),
+        }
+
+    def value(self):
+        out, state = self.results.values()
+        torch.ops.llama.gated_delta_rule.out(*self.given, out=out, final_state_out=state)
+        return {"out": out.transpose(1, 2).numpy(), "final_state": state.numpy()}
+
+
 def ways_of(library, problem, threads):
     yield "scanrec", Scanrec(library, problem, threads)
     yield "onnxruntime", OnnxRuntime(problem, threads)
     if "delta" in problem.rule and not problem.rule.startswith("key_"):
         yield "transformers", Transformers(problem, threads)
+        if openvino:
+            yield "openvino", OpenVino(problem, threads)
+    if "delta" in problem.rule and executorch_runtime:
+        yield "executorch", ExecuTorch(problem, threads)
 
 
 def difference(got, want):
     """The largest difference between two results, relative to the largest number of each array."""
-    return max(float(abs(got[x] - want[x]).max() / abs(want[x]).max()) for x in want)
+    return float(np.max([abs(got[x] - want[x]).max() / abs(want[x]).max() for x in want]))
 
 
 def in_turn(calls, rounds, threads):
@@ -329,6 +408,11 @@ def main():
         "onnxruntime": onnxruntime.__version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        **{
+            name: importlib.metadata.version(name)
+            for name, module in (("openvino", openvino), ("executorch", executorch_runtime))
+            if module
+        },
         "alignment of arrays": f"{args.alignment} bytes modulo 4096",
         "largest difference between ways": f"{largest:.1e}",
     }
