@@ -207,24 +207,25 @@ class attention_adjoint_rows : protected attention_key_gates<V, W> {
     for (int q = 0; q < p_.queries() && !p_.key_gates; ++q)
       this->scale_columns(queries_of(q), start_, n, queries_of(q), false);
     if (delta) this->scale_columns(decayed_keys(), start_, n, scaled_, true);
-    for_tiles<V>(0, p_.dk, part_.packs, [&](auto size, int d, int of_part) SCANREC_LAMBDA {
-      attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      const int pack = part_.pack + of_part;
-      const std::int64_t first = pack * state_pack() + d * W;
-      tile.clear();
-      if (c_.grad != nullptr)
+    this->with_end_decays(n, [&](auto decay) {
+      for_tiles<V>(0, p_.dk, part_.packs, [&](auto size, int d, int of_part) SCANREC_LAMBDA {
+        attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
+        const int pack = part_.pack + of_part;
+        const std::int64_t first = pack * state_pack() + d * W;
+        tile.clear();
+        if (c_.grad != nullptr)
+          tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
+            x = simd::mul(lane(decay(d + r)), at(c_.grad + first + p * state_pack() + r * W));
+          });
+        for (int q = 0; q < p_.queries(); ++q)
+          tile.add_product({decayed_queries(q) + d * steps, steps, 1},
+                           {out_grads(q) + pack * steps * W, W, steps * W}, n);
+        if (delta)
+          tile.add_product({scaled_ + d * steps, steps, 1}, {dv_ + pack * steps * W, W, steps * W},
+                           n);
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(this->end_decay(d + r)),
-                        at(c_.grad + first + p * state_pack() + r * W));
+          store_lanes(c_.grad_before + first + p * state_pack() + r * W, x);
         });
-      for (int q = 0; q < p_.queries(); ++q)
-        tile.add_product({decayed_queries(q) + d * steps, steps, 1},
-                         {out_grads(q) + pack * steps * W, W, steps * W}, n);
-      if (delta)
-        tile.add_product({scaled_ + d * steps, steps, 1}, {dv_ + pack * steps * W, W, steps * W},
-                         n);
-      tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-        store_lanes(c_.grad_before + first + p * state_pack() + r * W, x);
       });
     });
   }

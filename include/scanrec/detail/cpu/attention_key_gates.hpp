@@ -90,12 +90,11 @@ class attention_key_gates : protected attention_rows<V, W> {
                              q_products == nullptr ? nullptr : q_products + q * steps * steps,
                              of_queries(q), false);
   }
-  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed, and end_decay(d) to
-  // e[n-1].
+  // Sets `to` to the keys E[n-1][j] k[j] of the first n steps, transposed. With gates per key, also
+  // finds e[n-1].
   void scale_to_end(int n, V* to) {
     if (!p_.key_gates) {
       this->scale_columns(kt_, decays_ + (n - 1) * steps, n, to, false);
-      end_ = start_ + n - 1, end_by_channel_ = 0;
       return;
     }
     const int border = n / block * block;
@@ -105,9 +104,16 @@ class attention_key_gates : protected attention_rows<V, W> {
       for (int j = 0; j < border && border < n; ++j) to[d * steps + j] *= g_.within[d];
     }
     for (int c = 0; c < k_packs_; ++c) decays_so_far(c, end_decays_ + c * W);
-    end_ = end_decays_, end_by_channel_ = 1;
   }
-  SCANREC_INLINE V end_decay(int d) const { return end_[d * end_by_channel_]; }
+  // Calls f(decay), where decay(d) is e[n-1] of channel d, after scale_to_end(n). It is one
+  // number with gates per head, which the compiler keeps in a register.
+  template <class F>
+  void with_end_decays(int n, F f) const {
+    if (p_.key_gates)
+      f([of = end_decays_](int d) SCANREC_LAMBDA { return of[d]; });
+    else
+      f([e = start_[n - 1]](int) SCANREC_LAMBDA { return e; });
+  }
   // Continues a chunk of a stream, which has n steps. `memory` has the gate rows of `known` steps,
   // which are more than n if steps were dropped.
   void resume_decays(double* gates, std::byte* memory, int n, int known) {
@@ -276,11 +282,9 @@ class attention_key_gates : protected attention_rows<V, W> {
     }
   }
 
-  V* end_decays_;           // (channel), with gates per key
-  const V* end_ = nullptr;  // e of the last step: one number per channel, or one for all
-  int end_by_channel_ = 0;
-  V* ft_;       // F of the steps of the last append, transposed
-  V* decayed_;  // e times keys and times queries, transposed
+  V* end_decays_;  // (channel), with gates per key
+  V* ft_;          // F of the steps of the last append, transposed
+  V* decayed_;     // e times keys and times queries, transposed
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -308,19 +308,20 @@ class linear_attention_chunk : attention_key_gates<V, W> {
   }
   // Replaces columns of the state by those after n steps.
   void update_state(int n, int head, int first, int packs) {
-    for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {
-      attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
-      const right_factor<V> s = state(head, first + pack);
-      tile.clear();
-      if (!zero_state_)
+    this->with_end_decays(n, [&](auto decay) {
+      for_tiles<V>(0, p_.dk, packs, [&](auto size, int d, int pack) SCANREC_LAMBDA {
+        attention_tile<V, W, decltype(size)::rows, decltype(size)::packs> tile;
+        const right_factor<V> s = state(head, first + pack);
+        tile.clear();
+        if (!zero_state_)
+          tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
+            x = simd::mul(lane(decay(d + r)), at(s.data + p * s.by_pack + (d + r) * s.by_k));
+          });
+        tile.add_product({scaled_ + d * steps, steps, 1}, {values(first + pack), W, steps * W}, n);
+        V* const to = folded_.data + head * folded_.by_head + (first + pack) * folded_.by_pack;
         tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-          x = simd::mul(lane(this->end_decay(d + r)),
-                        at(s.data + p * s.by_pack + (d + r) * s.by_k));
+          store_lanes(to + p * folded_.by_pack + (d + r) * folded_.by_key, x);
         });
-      tile.add_product({scaled_ + d * steps, steps, 1}, {values(first + pack), W, steps * W}, n);
-      V* const to = folded_.data + head * folded_.by_head + (first + pack) * folded_.by_pack;
-      tile.each([&](lane& x, auto r, auto p) SCANREC_LAMBDA {
-        store_lanes(to + p * folded_.by_pack + (d + r) * folded_.by_key, x);
       });
     });
   }
