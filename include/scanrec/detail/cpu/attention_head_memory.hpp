@@ -61,8 +61,8 @@ class attention_head_memory {
   [[nodiscard]] attention_pack_rows<V, W> value_grads(std::int64_t t) const {
     return {value_grads_ + (keep_ ? t % window_ * W : 0), row_steps() * W};
   }
-  /// Forgets where chunks begin. Each block of columns has an own list, which its first pack
-  /// identifies.
+  /// Forgets where chunks begin. Each block of columns has its own list, identified by its first
+  /// pack.
   void forget_chunks(int pack) const {
     std::fill_n(list(pack), window_ / steps, static_cast<std::uint8_t>(steps));
   }

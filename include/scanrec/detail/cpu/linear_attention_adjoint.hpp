@@ -74,8 +74,9 @@ class linear_attention_adjoint {
   void run_window(std::int64_t window, F f) {
     const std::int64_t first = window * segments_.window_steps();
     const std::int64_t end = std::min(p_.time, first + segments_.window_steps());
-    forward_.begin_at(part_, own(memory_->state(0)));  // loads the initial state in every window
+    forward_.use(part_);
     if (window == segments_.windows() - 1) {
+      forward_.begin_at(part_, own(memory_->state(0)));
       find_starts();
       load_final_gradient();
     } else if (!zero_grad(end)) {

@@ -56,11 +56,13 @@ class linear_attention_chunk : attention_key_gates<V, W> {
         scaled_(memory.take<V>(base::transposed(p.dk))),
         out_(memory.take<V>(p.out.present() ? panel_packs * steps * W : 0)) {}
 
+  /// Sets the part to which the next calls belong.
+  void use(const attention_part& part) { part_ = part; }
   /// Begins a part of a sequence with the initial states.
   void begin(const attention_part& part) { begin_at(part, memory_); }
   /// The same, with memory for the states at `s`.
   void begin_at(const attention_part& part, V* s) {
-    part_ = part;
+    use(part);
     resume(s, true, s);
     if (p_.initial.present()) load_states();
   }
