@@ -597,13 +597,13 @@ TEST_CASE("the adjoint divides heads for up to 128 threads, and its memory is bo
     // Packs of columns times steps that are done, for each head of each sequence.
     std::vector<std::int64_t> columns(static_cast<std::size_t>(p.batch * p.heads)), sums = columns;
     std::vector<double> busy(static_cast<std::size_t>(plan.workers));
-    double waits = 0;  // until all tasks of a kind are done
     auto kind = plan_type::gradients::all;
     for (std::int64_t n = 0; n < plan.tasks; ++n) {
       const plan_type::task task = plan.at(n);
       if (task.computes != kind) {
-        kind = task.computes, waits = *std::max_element(busy.begin(), busy.end());
-        std::fill(busy.begin(), busy.end(), waits);
+        kind = task.computes;  // waits until all tasks of the previous kind are done
+        const double done = *std::max_element(busy.begin(), busy.end());
+        std::fill(busy.begin(), busy.end(), done);
       }
       double& least = *std::min_element(busy.begin(), busy.end());
       const std::int64_t first = task.window * plan.segments.window_steps();

@@ -11,7 +11,8 @@ llama::gated_delta_rule; both have only delta rules. scanrec is called through a
     pip install --no-deps executorch
     python bench/python/linear_attention.py --library build/bench/bench/bench_linear_attention_calls.so
 All ways compute in float32, and return the final state. A packed array has the shape (batch, time, heads,
-d). ExecuTorch has another layout, and gets copies of these arrays. Before the measurement, all results are compared with those of scanrec.
+d). ExecuTorch has another layout, and gets copies of these arrays. Before the measurement, all results are
+compared with those of scanrec.
 """
 
 from __future__ import annotations
